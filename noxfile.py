@@ -1,0 +1,130 @@
+"""Everything a contributor or CI runs, as nox sessions: `nox -l` lists them, `nox -s chaos` shakes the runtime.
+
+Each session has an environment of its own below `.nox/`, made from `constraints.txt` on the first run and reused until
+`pyproject.toml` or `constraints.txt` change, so that a second run starts at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+CONSTRAINTS = "constraints.txt"
+ENVIRONMENT_FROM = ("pyproject.toml", CONSTRAINTS)  # what an installed environment depends on
+TESTS_AT_ONCE = os.environ.get("SHAKETABLE_TEST_JOBS", "2")
+TEST_TIMEOUT_S = 300  # a safety net for a hung test; every wait in the code has a deadline of its own
+TEARDOWN_S = 60.0  # nox would kill 0.3 s after Ctrl-C; clusters need longer than that to leave nothing behind
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "types", "tests", "chaos"]
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, formatting, and the floors of the house (ruff, import-linter)."""
+    _install(session, tools="lint")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports", env={"PYTHONPATH": "src"})
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy in strict mode, over the product and its tests."""
+    _install(session, "chaos", "explore", "torch", "ray-train", tools="types")
+    session.run("mypy", "-p", "shaketable")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The project's own tests, torch included. `nox -s tests -- -k words` picks some."""
+    _install(session, "chaos", "explore", "torch", "ray-train", tools="tests")
+    limits = ["-n", TESTS_AT_ONCE, "--dist", "loadgroup", f"--timeout={TEST_TIMEOUT_S}"]
+    _run(session, "pytest", *limits, *session.posargs)
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """The gate: `shaketable run`, with neither torch nor jax. Arguments after `--` are passed on."""
+    _install(session, "chaos", *_peer(session))
+    _run(session, "shaketable", "run", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """The figures of docs/performance.md. `nox -s bench -- --peer ray-train` measures Ray Train beside them."""
+    _install(session, "chaos", "torch", *_peer(session))
+    _run(session, "python", "-m", "shaketable.suites.bench", *session.posargs)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Builds the wheel, checks what is in it, and runs it from an environment that has nothing else."""
+    session.install("-c", CONSTRAINTS, "build")
+    out = Path(session.create_tmp())
+    session.run("python", "-m", "build", "--outdir", str(out), str(ROOT), silent=True)
+    wheel = max(out.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    _check_wheel(session, wheel)
+    session.install("-c", CONSTRAINTS, f"{wheel}[chaos]")
+    session.chdir(out)  # away from the sources, so that only the wheel can answer
+    session.run("shaketable", "--help", silent=True)
+    session.log(f"{wheel} is complete and starts")
+
+
+def _install(session: nox.Session, *extras: str, tools: str | None = None) -> None:
+    """The package, editable, with these extras and the tools of one dependency group. Does nothing when that was
+    done before from the same files."""
+    wanted = nox.project.dependency_groups(PYPROJECT, tools) if tools else ()
+    if extras:
+        wanted = ("-e", f".[{','.join(extras)}]", *wanted)
+    stamp = Path(session.virtualenv.location) / f"installed-{'-'.join(extras) or 'tools'}"
+    print_of_files = _fingerprint(wanted)
+    if stamp.exists() and stamp.read_text() == print_of_files:
+        return
+    session.install("-c", CONSTRAINTS, *wanted)
+    stamp.write_text(print_of_files)
+
+
+def _fingerprint(wanted: Iterable[str]) -> str:
+    """What an environment was made from: place, interpreter, files, and what was asked for."""
+    digest = hashlib.sha256("\n".join([str(ROOT), sys.version, *wanted]).encode())
+    for name in ENVIRONMENT_FROM:
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _run(session: nox.Session, *command: str) -> None:
+    """With one thread per worker (the machine is shared by all of them) and time to clean up after Ctrl-C."""
+    session.run(
+        *command,
+        env={"OMP_NUM_THREADS": "1"},
+        interrupt_timeout=TEARDOWN_S,
+        terminate_timeout=TEARDOWN_S,
+    )
+
+
+def _peer(session: nox.Session) -> tuple[str, ...]:
+    """The extra that Ray Train needs, when the arguments ask for it as subject or peer."""
+    return ("ray-train",) if any("ray-train" in argument for argument in session.posargs) else ()
+
+
+def _check_wheel(session: nox.Session, wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    sources = {
+        f"shaketable/suites/{path.relative_to(ROOT / 'suites')}"
+        for path in ROOT.glob("suites/experiments/*.yaml")
+    }
+    missing = sorted(sources - set(names))
+    strays = [name for name in names if name.startswith("shaketable/suites/tests")]
+    if missing or strays or not sources:
+        session.error(f"{wheel.name}: missing {missing or 'every experiment'}, must not carry {strays}")

@@ -1,0 +1,42 @@
+"""What an ending costs. The contract for users is the table in docs/semantics.md; this is its code.
+
+Pure: the charges themselves are folded from the run log (`fold.py`), nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shaketable.runtime.records import Account, Cause
+
+ACCOUNT_OF: Mapping[Cause, Account | None] = {
+    "finished": None,
+    "worker_error": "max_failures",
+    "worker_death": "max_failures",
+    "node_lost": "max_failures",
+    "preempted": "max_preemption_failures",
+    "start_failed": "max_start_failures",
+    "resized": None,
+    "driver_lost": None,
+    "interrupted": None,
+    "storage": None,
+}
+
+_FIRST_BACKOFF_S = 0.5
+_LONGEST_BACKOFF_S = 30.0
+
+
+def exhausted(spent: int, limit: int) -> bool:
+    """True if `spent` charges are more than `limit` allows: a limit of n allows n retries, -1 any number."""
+    return limit >= 0 and spent > limit
+
+
+def backoff_s(endings_without_commit: int, jitter: float) -> float:
+    """Seconds to wait before the next attempt. The first retry after progress is immediate (protocols 6.4).
+
+    `jitter` in [0, 1) stretches the wait by up to half, so that runs that failed together do not retry together.
+    """
+    if endings_without_commit <= 1:
+        return 0.0
+    doubled = _FIRST_BACKOFF_S * float(2 ** min(endings_without_commit - 2, 16))
+    return min(doubled, _LONGEST_BACKOFF_S) * (1 + jitter / 2)

@@ -1,0 +1,177 @@
+"""The configuration of a run, with Ray Train's names and meanings for whatever Ray Train has.
+
+Checked when it is built, so that a mistake is named on the line that makes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from shaketable.runtime.errors import ConfigurationError
+from shaketable.runtime.records import AnyRecord
+
+
+def _check(ok: bool, message: str) -> None:
+    if not ok:
+        raise ConfigurationError(message)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class Callback(Protocol):
+    """Watches a run from the driver (`RunConfig(callbacks=[...])`). Called on the controller's own thread: be brief."""
+
+    def on_record(self, number: int, record: AnyRecord) -> None:
+        """`record` is durable at log number `number`; nothing has been done because of it yet."""
+
+    def on_state(self, term: int, state: str) -> None:
+        """The controller has entered `state`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingConfig:
+    """How many workers, and on what (Ray Train: `ray.train.ScalingConfig`).
+
+    `num_workers`: a fixed world size, or `(min, max)`. `resources_per_worker`: amounts of Ray resources, one CPU by
+    default, plus one GPU with `use_gpu`. `elastic_resize_monitor_interval_s`: seconds between two considerations of
+    growing. Raises ConfigurationError.
+    """
+
+    num_workers: int | tuple[int, int] = 1
+    use_gpu: bool = False
+    resources_per_worker: dict[str, float] | None = None
+    elastic_resize_monitor_interval_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        bounds = self.num_workers if isinstance(self.num_workers, tuple) else (self.num_workers,) * 2
+        shown = f"ScalingConfig.num_workers: {self.num_workers!r}"
+        _check(
+            len([b for b in bounds if _whole(b)]) == 2, f"{shown} is neither a whole number nor (min, max)"
+        )
+        _check(bounds[0] >= 1, f"{shown}: at least one worker is needed; use 1 or more")
+        _check(bounds[0] <= bounds[1], f"{shown}: min is above max; write ({bounds[1]}, {bounds[0]})?")
+        _check(
+            self.elastic_resize_monitor_interval_s >= 0, "elastic_resize_monitor_interval_s must be 0 or more"
+        )
+        for name, amount in (self.resources_per_worker or {}).items():
+            _check(amount >= 0, f"ScalingConfig.resources_per_worker[{name!r}] is negative: {amount}")
+
+    @property
+    def min_workers(self) -> int:
+        return self.num_workers[0] if isinstance(self.num_workers, tuple) else self.num_workers
+
+    @property
+    def max_workers(self) -> int:
+        return self.num_workers[1] if isinstance(self.num_workers, tuple) else self.num_workers
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """The resources of one worker."""
+        default = {"CPU": 1.0} | ({"GPU": 1.0} if self.use_gpu else {})
+        return default if self.resources_per_worker is None else {**self.resources_per_worker}
+
+
+@dataclass(frozen=True, slots=True)
+class FailureConfig:
+    """What a run may cost in failures before it fails (docs/semantics.md has the contract).
+
+    Each limit counts attempts: 0 none, n that many, -1 unlimited. `max_failures`: ended by a worker's error or death or
+    by a lost node. `max_preemption_failures`: ended by an announced preemption. `max_start_failures`: ended before
+    every worker had entered the training function, in a row.
+    """
+
+    max_failures: int = 0
+    max_preemption_failures: int = -1
+    max_start_failures: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("max_failures", "max_preemption_failures", "max_start_failures"):
+            value = getattr(self, name)
+            _check(
+                _whole(value) and value >= -1,
+                f"FailureConfig.{name} is {value!r}: use 0, a count, or -1 (unlimited)",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """`num_to_keep`: how many of the newest commits stay in storage, None for all."""
+
+    num_to_keep: int | None = None
+
+    def __post_init__(self) -> None:
+        keep = self.num_to_keep
+        _check(
+            keep is None or (_whole(keep) and keep >= 1),
+            f"CheckpointConfig.num_to_keep is {keep!r}: use None or >= 1",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Where a run lives and how it is watched. `(storage_path, name)` is its identity across drivers.
+
+    Seconds: `heartbeat_timeout_s` of silence make an agent lost; `driver_lease_s` without its driver end an agent;
+    `fence_check_s` between looks for a newer driver; `hold_timeout_s` for all ranks to stop at one report;
+    `finish_uploads_s` for the uploads of an attempt that ended; `commit_timeout_s` until a rank that has not passed a
+    checkpoint's report is named; `start_settle_s` for agents on their way at the first start; `unit_wait_s` below min
+    until what is held is given back for a while. `preload`: modules imported once per node, before any worker is
+    forked. `on_config_change`: "error" or "accept" for a name reused with another `train_loop_config`.
+    """
+
+    name: str
+    storage_path: str
+    failure_config: FailureConfig = field(default_factory=FailureConfig)
+    checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    callbacks: Sequence[Callback] = ()
+    preload: tuple[str, ...] = ()
+    on_config_change: Literal["error", "accept"] = "error"
+    heartbeat_timeout_s: float = 20.0
+    driver_lease_s: float = 30.0
+    fence_check_s: float = 5.0
+    hold_timeout_s: float = 30.0
+    finish_uploads_s: float = 10.0
+    commit_timeout_s: float = 600.0
+    start_settle_s: float = 15.0
+    unit_wait_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        fits = (
+            bool(self.name)
+            and self.name not in (".", "..")
+            and "/" not in self.name
+            and "\0" not in self.name
+        )
+        _check(fits, f"RunConfig.name is {self.name!r}: use a plain name, without '/'")
+        for name in self.__slots__:
+            if name.endswith("_s"):
+                value = getattr(self, name)
+                _check(
+                    math.isfinite(value) and value > 0, f"RunConfig.{name} is {value!r}: use seconds above 0"
+                )
+
+
+def as_json(
+    scaling: ScalingConfig, run: RunConfig, loop_config: dict[str, Any] | None, framework: str
+) -> dict[str, Any]:
+    """The whole configuration as JSON, for the `opened` record."""
+    failure = run.failure_config
+    return {
+        "framework": framework,
+        "accelerator": "GPU" if scaling.bundle.get("GPU") else "CPU",
+        "topology": None,
+        "train_loop_config": loop_config or {},
+        "num_workers": [scaling.min_workers, scaling.max_workers],
+        "resources_per_worker": scaling.bundle,
+        "elastic_resize_monitor_interval_s": scaling.elastic_resize_monitor_interval_s,
+        "max_failures": failure.max_failures,
+        "max_preemption_failures": failure.max_preemption_failures,
+        "max_start_failures": failure.max_start_failures,
+        "num_to_keep": run.checkpoint_config.num_to_keep,
+        **{name: getattr(run, name) for name in run.__slots__ if name.endswith("_s")},
+    }

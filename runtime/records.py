@@ -1,0 +1,105 @@
+"""The records of the run log: the only truth about a run. Everything else is folded from them (`runlog.py`).
+
+Each record says which term wrote it. `id` is random and tells a writer that lost an answer its own record from
+somebody else's at the same number (docs/architecture.md, "Run log").
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA = 1
+
+Account = Literal["max_failures", "max_preemption_failures", "max_start_failures"]
+ACCOUNTS: tuple[Account, ...] = ("max_failures", "max_preemption_failures", "max_start_failures")
+Cause = Literal[
+    "finished", "worker_error", "worker_death", "node_lost", "preempted", "start_failed", "resized",
+    "driver_lost", "interrupted", "storage",
+]  # fmt: skip
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """`id` and `at_s` (wall clock, for people) are set by the run log when it appends."""
+
+    term: int
+    id: str = ""
+    at_s: float = 0.0
+
+
+class Opened(Record, frozen=True, kw_only=True, tag="opened"):
+    """A driver has taken the run over. `reopened`: the run had failed; its budgets start afresh.
+    `configuration` is the whole configuration as JSON; `changed` names the keys that differ from the term before."""
+
+    schema: int = SCHEMA
+    configuration: dict[str, Any]
+    changed: list[str] = []
+    reopened: bool = False
+
+
+class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
+    rank: int
+    node_id: str
+
+
+class AttemptStarted(Record, frozen=True, kw_only=True, tag="attempt_started"):
+    """`attempt` counts from 1 over the whole run. `resume` names the committed checkpoint, None: from scratch.
+    The first report of this attempt has index `first_index`."""
+
+    attempt: int
+    world_size: int
+    members: list[MemberRecord]
+    resume: str | None
+    first_index: int
+    reason: str = ""  # why this size: the scaling decision's own words
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a checkpoint: path inside it, bytes, checksum ("xxh3:<32 hex digits>")."""
+
+    path: str
+    size: int
+    checksum: str
+
+
+class CheckpointCommitted(Record, frozen=True, kw_only=True, tag="checkpoint_committed"):
+    """From here on the run resumes from `checkpoint` (a directory name below `<run>/checkpoints/`)."""
+
+    attempt: int
+    index: int
+    checkpoint: str
+    files: list[File]
+    metrics: dict[str, Any]
+
+
+class AttemptEnded(Record, frozen=True, kw_only=True, tag="attempt_ended"):
+    """Every attempt ends exactly once. `account` is what the ending is charged to, None: nothing."""
+
+    attempt: int
+    cause: Cause
+    account: Account | None
+    detail: str = ""
+    rank: int | None = None
+    node_id: str | None = None
+
+
+class CheckpointDeleted(Record, frozen=True, kw_only=True, tag="checkpoint_deleted"):
+    """Appended before the first byte is touched."""
+
+    checkpoint: str
+
+
+class RunFinished(Record, frozen=True, kw_only=True, tag="run_finished"):
+    """`metrics`: what rank 0 reported last."""
+
+    metrics: dict[str, Any]
+
+
+class RunFailed(Record, frozen=True, kw_only=True, tag="run_failed"):
+    error: str
+
+
+AnyRecord = (
+    Opened | AttemptStarted | CheckpointCommitted | AttemptEnded | CheckpointDeleted | RunFinished | RunFailed
+)

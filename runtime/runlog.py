@@ -1,0 +1,257 @@
+"""The run log in storage: one file a record, created only if absent, never changed and never deleted.
+
+That a number stays taken is the fence between two drivers: whoever meets a record of a higher term at the number it
+wants has been superseded. `open_run` takes a run over; what the records mean is in `fold.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from shaketable.runtime.errors import (
+    Fenced,
+    LogCorrupt,
+    LogViolation,
+    NumberTaken,
+    StorageError,
+    StorageUnsettled,
+)
+from shaketable.runtime.fold import FIRST_NUMBER, RunState, apply, fold
+from shaketable.runtime.records import SCHEMA, AnyRecord, Opened
+from shaketable.runtime.reuse import check_reuse, recordable
+from shaketable.runtime.storage import CHECKPOINTS, LOG, LocalRecords, Records, make_directory
+
+_OPEN_TRIES = 1000  # each lost to another driver that got further: somebody makes progress
+
+
+class RunLog:
+    """Reader and writer of the log of the run in `run_path`. Touches nothing before `append`; any thread may use it.
+
+    `state` is the fold of what this log has read and appended.
+    """
+
+    def __init__(
+        self, run_path: Path, *, records: Records | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.run_path = run_path
+        self.state = RunState()
+        self._records = records or LocalRecords(run_path / LOG)
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._fenced: Fenced | None = None
+        self._open_question: tuple[AnyRecord, AnyRecord] | None = (
+            None  # as asked for, as tried: not known if written
+        )
+
+    def read(self) -> list[tuple[int, AnyRecord]]:
+        """All records, from the first. LogCorrupt: one is torn or missing. Does not change `state`."""
+        return self._read_from(FIRST_NUMBER)
+
+    def catch_up(self) -> RunState:
+        """Fold what has been appended, by whomever, since `state`."""
+        with self._lock:
+            self.state = fold(self._read_from(self.state.next_number), self.state)
+            return self.state
+
+    def peek(self, number: int) -> AnyRecord | None:
+        """The record at this number, None if there is none yet. One read."""
+        data = self._records.get(number)
+        return None if data is None else self._decode(number, data)
+
+    def check_fence(self) -> None:
+        """Raise Fenced if another driver has taken the run over (protocols 2.1). One read."""
+        if self._fenced is not None:
+            raise self._fenced
+        number = self.state.next_number
+        found = self.peek(number)
+        if found is not None and found.term > self.state.term:
+            self._fence(number, found)
+
+    def append(self, record: AnyRecord) -> tuple[int, AnyRecord]:
+        """Write the record at the next number; (number, record as stored) once it is durable.
+
+        LogViolation: it is not legal, nothing was written. Fenced: a newer term holds the number, stop. NumberTaken:
+        another record of this or a lower term does. StorageUnsettled: try the same record again, and no other.
+        """
+        with self._lock:
+            if self._fenced is not None:
+                raise self._fenced
+            number = self.state.next_number
+            stored = self._stamped(record)
+            after = apply(self.state, stored)
+            self._create(number, record, stored)
+            self.state = after
+            return number, stored
+
+    def _stamped(self, record: AnyRecord) -> AnyRecord:
+        """With id and time, and as it will be read back. After an open question: what was tried then."""
+        if self._open_question is not None:
+            asked, tried = self._open_question
+            if asked != record:
+                raise StorageUnsettled(
+                    f"record {self.state.next_number} may or may not have been written; append the same record again"
+                    " or relaunch the driver: another record at this number could fork the log"
+                )
+            return tried
+        stamped = msgspec.structs.replace(record, id=uuid.uuid4().hex, at_s=self._clock())
+        return self._decode(self.state.next_number, _encode(stamped))
+
+    def _create(self, number: int, asked: AnyRecord, stored: AnyRecord) -> None:
+        self._open_question = asked, stored
+        try:
+            created = self._records.create(number, _encode(stored))
+        except StorageUnsettled:
+            raise
+        except StorageError:
+            self._open_question = None
+            raise
+        self._open_question = None
+        if not created:
+            self._settle(number, stored)
+
+    def _settle(self, number: int, ours: AnyRecord) -> None:
+        """The number is taken: by ourselves, if an answer was lost, or by another driver."""
+        found = self.peek(number)
+        if found is None:
+            self._open_question = None
+            raise LogCorrupt(
+                f"{self._records.where(number)} exists and cannot be read; repair the storage and relaunch"
+            )
+        if found.id == ours.id:
+            return
+        if found.term > ours.term:
+            self._fence(number, found)
+        raise NumberTaken(
+            f"record {number} of {self.run_path} was written by another driver (term {found.term}, this one has"
+            f" {ours.term}); only opening the run can go on from there",
+            number,
+        )
+
+    def _fence(self, number: int, found: AnyRecord) -> None:
+        self._fenced = Fenced(
+            f"another driver has taken over the run {self.run_path}: record {number} is of term {found.term}."
+            " This driver stops and touches nothing; look for the other one if that was not meant",
+            found.term,
+        )
+        raise self._fenced
+
+    def _read_from(self, number: int) -> list[tuple[int, AnyRecord]]:
+        """By getting one number after the other; the listing only shows whether a hole was taken for the end."""
+        found: list[tuple[int, AnyRecord]] = []
+        while True:
+            while (record := self.peek(number)) is not None:
+                found.append((number, record))
+                number += 1
+            highest = self._records.highest()
+            if highest < number:
+                return found
+            if self.peek(number) is None:  # else it was appended between our two looks
+                raise LogCorrupt(
+                    f"the run log has a hole: {self._records.where(number)} is missing, while record {highest} exists."
+                    " Bring the file back (a lifecycle rule or a hand may have removed it), or use another name"
+                )
+
+    def _decode(self, number: int, data: bytes) -> AnyRecord:
+        try:
+            record: AnyRecord = _DECODER.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise LogCorrupt(
+                f"{self._records.where(number)} is not a record that this version can read: {error}; it begins with"
+                f" {data[:60]!r} ({len(data)} bytes). Bring the file back, use a newer shaketable if one wrote it,"
+                " or use another name for the run"
+            ) from error
+        if isinstance(record, Opened) and record.schema > SCHEMA:
+            raise LogCorrupt(
+                f"{self._records.where(number)} has schema {record.schema}, this version knows {SCHEMA};"
+                " use the shaketable that wrote it, or a newer one"
+            )
+        return record
+
+
+def open_run(
+    run_path: Path,
+    configuration: dict[str, Any],
+    *,
+    on_config_change: Literal["error", "accept"] = "error",
+    clock: Callable[[], float] = time.time,
+) -> tuple[RunLog, RunState]:
+    """Take the run over: fold its log, check that it may go on with this configuration, append `opened`.
+
+    A finished run is returned as it is, nothing is appended. `state.must_end_first` is the attempt that the driver
+    before left open. Raises ConfigurationError, StorageError, LogCorrupt, LogViolation.
+    """
+    directory = run_path / LOG
+    try:
+        make_directory(directory)
+        LocalRecords(directory).sweep()
+    except OSError as error:
+        raise StorageError(
+            f"the run log {directory} cannot be opened: {error}. Check the owner and rights"
+        ) from error
+    log = RunLog(run_path, clock=clock)
+    for _ in range(_OPEN_TRIES):
+        state = log.catch_up()
+        opened = _opening(run_path, state, recordable(configuration), on_config_change)
+        if opened is None:
+            return log, state
+        try:
+            log.append(opened)
+            return log, log.state
+        except (
+            Fenced,
+            NumberTaken,
+        ):  # another driver was faster: fold on, try the next number with a newer term
+            log = RunLog(run_path, clock=clock)
+    raise StorageError(
+        f"{_OPEN_TRIES} other drivers opened {run_path} meanwhile; stop whatever keeps launching them"
+    )
+
+
+def _opening(
+    run_path: Path,
+    state: RunState,
+    configuration: dict[str, Any],
+    on_config_change: Literal["error", "accept"],
+) -> Opened | None:
+    """The record that opens the run in its state, None when it is finished."""
+    changed: list[str] = []
+    if state.term:
+        changed = check_reuse(
+            f"{run_path.name!r} in {run_path.parent}", state.configuration, configuration, on_config_change
+        )
+    elif any((run_path / CHECKPOINTS).glob("*")):
+        raise LogCorrupt(
+            f"{run_path / LOG} is empty, but {run_path / CHECKPOINTS} is not: the log of this run is lost, and starting"
+            " from scratch would hide that. Bring the log back, or use another name for the run"
+        )
+    if state.outcome == "finished":
+        return None
+    reopened = state.outcome == "failed"
+    return Opened(term=state.term + 1, configuration=configuration, changed=changed, reopened=reopened)
+
+
+_DECODER = msgspec.json.Decoder(AnyRecord)
+
+
+def _encode(record: AnyRecord) -> bytes:
+    try:
+        return msgspec.json.encode(record, enc_hook=_plain_number)
+    except (TypeError, OverflowError, ValueError) as error:
+        raise LogViolation(
+            f"a record of kind {type(record).__name__} cannot be written as JSON: {error}. Metrics are numbers,"
+            " strings, lists and dicts of them"
+        ) from error
+
+
+def _plain_number(value: Any) -> Any:
+    """Numpy's and torch's scalars, which people report as metrics."""
+    if callable(getattr(value, "item", None)) and getattr(value, "size", 1) in (0, 1):
+        return value.item()
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is not JSON")

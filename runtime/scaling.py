@@ -1,0 +1,71 @@
+"""Capacity and bounds -> how many workers, with the reason in words. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shaketable.runtime.capacity import Capacity, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """World sizes in workers; both are multiples of the workers of one unit."""
+
+    min_workers: int
+    max_workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Run on `units` (none: wait). `wait_until_s`: look again then, because more is on its way."""
+
+    units: tuple[Unit, ...]
+    reason: str
+    wait_until_s: float | None = None
+
+    @property
+    def world_size(self) -> int:
+        return sum(len(unit.agents) for unit in self.units)
+
+
+_PLACEMENT_S = 1.0  # Ray places a group on free capacity well within this
+
+
+def _largest(capacity: Capacity, bounds: Bounds) -> tuple[Unit, ...]:
+    most = bounds.max_workers // capacity.agents_per_unit
+    return tuple(capacity.usable()[:most])
+
+
+def decide_start(
+    capacity: Capacity, bounds: Bounds, now: float, *, enough_since_s: float | None, settle_s: float
+) -> Decision:
+    """Whether to start, and with what. `enough_since_s`: since when at least min were usable, None if the run has
+    been training before: then nobody waits for what is still on its way; it will be grown into."""
+    units = _largest(capacity, bounds)
+    world = len(units) * capacity.agents_per_unit
+    if world < bounds.min_workers:
+        return Decision((), f"waiting: {world} of at least {bounds.min_workers} workers can be had")
+    if world < bounds.max_workers and enough_since_s is not None:
+        coming = capacity.coming(now, settle_s)
+        pending = any(unit.state == "pending" for unit in capacity.units.values())
+        until = enough_since_s + (settle_s if coming else _PLACEMENT_S if pending else 0.0)
+        if now < until:
+            return Decision((), f"waiting: {world} workers can be had, more are on their way", until)
+    return Decision(units, f"{world} of at most {bounds.max_workers} workers can be had")
+
+
+def decide_growth(
+    capacity: Capacity, bounds: Bounds, now: float, *, world_size: int, due_s: float, settle_s: float
+) -> Decision:
+    """Whether a healthy attempt of `world_size` should be resized upwards. Not before `due_s`; not while another
+    unit is warming, which would make it two resizes."""
+    units = _largest(capacity, bounds)
+    world = len(units) * capacity.agents_per_unit
+    if world <= world_size:
+        return Decision((), "no larger world can be had")
+    if now < due_s:
+        return Decision((), f"{world} workers can be had; the resize interval has not passed", due_s)
+    coming = capacity.coming(now, settle_s)
+    if coming and world < bounds.max_workers:
+        return Decision((), "more units are warming", min(unit.since_s for unit in coming) + settle_s)
+    return Decision(units, f"grow from {world_size} to {world}")

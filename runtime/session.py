@@ -1,0 +1,295 @@
+"""What the training function sees: `report`, `get_checkpoint`, `get_context`, and what Ray Train calls a session.
+
+A worker has one session and one thread that may use it. What the controller wants is read inside `report()` only, so
+that it changes at the same report index on every rank (docs/architecture.md, "Hold").
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+
+from shaketable.runtime import messages as msg
+from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
+from shaketable.runtime.checkpoints import stage
+from shaketable.runtime.wire import Channel
+
+
+class Listener(Protocol):
+    """Watches the session of this process; see `listeners`."""
+
+    def before_report(self, index: int, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None: ...
+
+    def after_report(self, index: int) -> None: ...
+
+
+listeners: list[Listener] = []
+"""Called around every `report()` of this process, on the training function's own thread."""
+
+
+class SessionError(RuntimeError):
+    """The session API was used where there is no session, or against its rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionInfo:
+    """Nodes that have been announced to go. `deadline_s`: wall clock, seconds since 1970."""
+
+    deadline_s: float
+    node_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainContext:
+    """Who this worker is (Ray Train: `ray.train.get_context()`); `term` and `attempt` count from 1 over the run."""
+
+    term: int
+    attempt: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    node_id: str
+    name: str
+
+    def get_world_rank(self) -> int:
+        return self.rank
+
+    def get_world_size(self) -> int:
+        return self.world_size
+
+    def get_local_rank(self) -> int:
+        return self.local_rank
+
+    def get_local_world_size(self) -> int:
+        return self.local_world_size
+
+    def get_node_rank(self) -> int:
+        return self.node_rank
+
+    def get_experiment_name(self) -> str:
+        return self.name
+
+
+class Session:
+    """The worker's end of everything. `index` is the report the function is in or will be in next."""
+
+    def __init__(self, channel: Channel, task: msg.Task) -> None:
+        fork = task.fork
+        self.context = TrainContext(
+            term=fork.term, attempt=fork.attempt, rank=fork.rank, world_size=fork.world_size,
+            local_rank=fork.local_rank, local_world_size=fork.local_world_size, node_rank=fork.node_rank,
+            node_id=task.node_id, name=task.name,
+        )  # fmt: skip
+        self._attempt, self._rank = fork.attempt, fork.rank
+        self.node_ip = task.node_ip
+        self.checkpoint_requested = False
+        self.preemption: PreemptionInfo | None = None
+        self._channel = channel
+        self._staging = Path(task.staging)
+        self._resumes = fork.resume is not None
+        self._restored: msg.Restored | None = None
+        self._index = fork.first_index
+        self._uploaded: set[int] = set()
+        self._failed_upload: str | None = None
+        self._holding = False
+        self._answered = False
+        self._hold_at: int | None = None
+        self._round = 0
+        self._delivered: dict[int, bytes] = {}
+
+    def send(self, message: msg.AnyMessage) -> None:
+        self._channel.send(message)
+        self._channel.drain()
+
+    # ---- report
+
+    def report(
+        self, metrics: dict[str, Any], checkpoint: Checkpoint | None, mode: CheckpointUploadMode
+    ) -> None:
+        index = self._index
+        for listener in listeners:
+            listener.before_report(index, metrics, checkpoint)
+        self._send_report(index, metrics, checkpoint, mode)
+        self._receive(0)
+        self._raise_failed_upload()
+        while self._holding and not self._may_return(index):
+            self._receive(None)
+        self.checkpoint_requested = self._hold_at is not None and index == self._hold_at - 1
+        self._index = index + 1
+        for listener in listeners:
+            listener.after_report(index)
+
+    def _send_report(
+        self, index: int, metrics: dict[str, Any], checkpoint: Checkpoint | None, mode: CheckpointUploadMode
+    ) -> None:
+        encoded = _encode_metrics(metrics)
+        staged = checkpoint is not None and mode is CheckpointUploadMode.ASYNC
+        source = checkpoint.path if checkpoint is not None else None
+        if staged and source is not None:
+            source = str(stage(Path(source), self._staging))
+        report = msg.Report(
+            attempt=self._attempt,
+            rank=self._rank,
+            index=index,
+            metrics=encoded,
+            directory=source,
+            staged=staged,
+        )
+        self.send(report)
+        while source is not None and not staged and index not in self._uploaded:
+            self._receive(None)
+            self._raise_failed_upload()
+        self._uploaded.clear()
+
+    def _raise_failed_upload(self) -> None:
+        if self._failed_upload is not None:
+            detail, self._failed_upload = self._failed_upload, None
+            raise OSError(f"a checkpoint could not be uploaded: {detail}")
+
+    def _may_return(self, index: int) -> bool:
+        """The rules of the hold (protocols 4): answer once, wait to be told, then stop at the common report."""
+        if not self._answered:
+            self._answered = True
+            self.send(msg.HoldAnswer(attempt=self._attempt, rank=self._rank, returned=index - 1))
+        if self._hold_at is None:
+            return False
+        if index < self._hold_at:
+            return True
+        if index == self._hold_at:
+            self.send(msg.HoldReached(attempt=self._attempt, rank=self._rank, index=index))
+            while self._holding:  # until the attempt is stopped, which kills us, or the hold is cancelled
+                self._receive(None)
+        return True
+
+    # ---- the rest of the API
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        if not self._resumes:
+            return None
+        while self._restored is None:
+            self._receive(None)
+        if self._restored.path is None:
+            raise OSError(f"the checkpoint to resume from could not be restored: {self._restored.error}")
+        return Checkpoint(self._restored.path)
+
+    def exchange(self, data: bytes) -> bytes:
+        """One round of the control collective: returns rank 0's `data` once every rank has called it."""
+        self._round += 1
+        mine = data if self.context.rank == 0 else b""
+        self.send(msg.Contribution(attempt=self._attempt, rank=self._rank, round=self._round, data=mine))
+        while self._round not in self._delivered:
+            self._receive(None)
+        return self._delivered.pop(self._round)
+
+    # ---- what the controller says
+
+    def _receive(self, timeout_s: float | None) -> None:
+        if self._channel.wait(timeout_s):
+            for message in self._channel.receive():
+                self._on(message)
+
+    def _on(self, message: msg.AnyMessage) -> None:
+        match message:
+            case msg.Restored():
+                self._restored = message
+            case msg.UploadDone(index=index, error=error):
+                self._uploaded.add(index)
+                self._failed_upload = error or self._failed_upload
+            case msg.HoldBegin():
+                self._holding, self._answered, self._hold_at = True, False, None
+            case msg.HoldUntil(index=index):
+                self._hold_at = index
+            case msg.HoldCancelled():
+                self._holding, self._hold_at = False, None
+            case msg.Preemption():
+                self.preemption = PreemptionInfo(message.deadline_s, tuple(message.node_ids))
+            case msg.Delivery():
+                self._delivered[message.round] = message.data
+
+
+def _encode_metrics(metrics: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(metrics, enc_hook=msg.jsonable)
+    except (TypeError, msgspec.MsgspecError) as error:
+        for key, value in metrics.items():
+            try:
+                msgspec.json.encode(value, enc_hook=msg.jsonable)
+            except (TypeError, msgspec.MsgspecError):
+                raise TypeError(f"report: metrics[{key!r}] cannot be sent: {error}") from error
+        raise
+
+
+_session: Session | None = None
+
+
+def start(session: Session) -> None:
+    """Make `session` the one of this process."""
+    global _session
+    _session = session
+
+
+def _current() -> Session:
+    return _session if _session is not None else _no_session()
+
+
+def _no_session() -> NoReturn:
+    raise SessionError(
+        "there is no training session in this process: call this inside the function given to a trainer, "
+        "in the worker itself (not in a DataLoader's worker or another child process)"
+    )
+
+
+# ---- public ---------------------------------------------------------------------------------------------------
+
+
+def report(
+    metrics: dict[str, Any],
+    checkpoint: Checkpoint | None = None,
+    *,
+    checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
+) -> None:
+    """One step of the training function: its metrics (numbers, strings, lists and dicts of them) and, from any ranks
+    that have one, a checkpoint. Every rank reports as often as every other. Follows `ray.train.report`.
+
+    Raises OSError if a checkpoint could not be uploaded, TypeError for metrics that cannot be sent.
+    """
+    _current().report(metrics, checkpoint, checkpoint_upload_mode)
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """The checkpoint to resume from, verified and restored once per node; None at the very start of a run."""
+    return _current().get_checkpoint()
+
+
+def get_context() -> TrainContext:
+    """Rank, world size and the rest of who this worker is."""
+    return _current().context
+
+
+def checkpoint_requested() -> bool:
+    """True if the next `report()` should bring a checkpoint: the run is about to be resized or to leave a node, and a
+    function that looks loses no step. Changes inside `report()` only, at the same report on every rank."""
+    return _current().checkpoint_requested
+
+
+def get_preemption_info() -> PreemptionInfo | None:
+    """What has been announced to go, or None. Changes inside `report()` only."""
+    return _current().preemption
+
+
+def broadcast_from_rank_zero(data: Any) -> Any:
+    """Rank 0's `data` (picklable), on every rank; all ranks have to call it. As `ray.train.collective`'s."""
+    session = _current()
+    mine = pickle.dumps(data) if session.context.rank == 0 else b""
+    return pickle.loads(session.exchange(mine))
+
+
+def barrier() -> None:
+    """Wait until every rank is here. As `ray.train.collective.barrier`."""
+    _current().exchange(b"")

@@ -1,0 +1,177 @@
+"""The trainers: what a user builds and calls `fit()` on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import ray
+
+from shaketable.runtime import checkpoints, fold
+from shaketable.runtime import events as ev
+from shaketable.runtime.backends.base import Backend
+from shaketable.runtime.backends.torch import TorchBackend
+from shaketable.runtime.checkpoint import Checkpoint
+from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
+from shaketable.runtime.errors import ConfigurationError, Fenced, StorageError, TrainingFailedError
+from shaketable.runtime.executor import Executor, Job, settings_of
+from shaketable.runtime.records import Cause, CheckpointCommitted
+from shaketable.runtime.runlog import RunLog, open_run
+from shaketable.runtime.storage import CHECKPOINTS, check_writable, locate_run
+
+_PRELOAD = ("shaketable.runtime.worker", "cloudpickle")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSummary:
+    """What one attempt came to, from the run log."""
+
+    attempt: int
+    term: int
+    world_size: int
+    resumed_from: str | None
+    cause: Cause | None
+    account: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What `fit()` returns (Ray Train: `ray.train.Result`), and the attempts it took. `metrics`: what rank 0 reported
+    last; `checkpoint`: the latest commit; `path`: the run's directory."""
+
+    metrics: dict[str, Any] | None
+    checkpoint: Checkpoint | None
+    path: str
+    error: Exception | None = None
+    best_checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = ()
+    attempts: Sequence[AttemptSummary] = ()
+
+
+class ElasticTrainer:
+    """Runs `train_loop_per_worker` on every worker, elastically, without a framework around it.
+
+    `train_loop_config` is passed to it, if given, and belongs to the identity of the run. Needs Ray 2.60;
+    `ray.init()` is called if nobody has.
+    """
+
+    _backend: Backend = Backend()
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        train_loop_config: dict[str, Any] | None = None,
+        *,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig,
+    ) -> None:
+        self._function = train_loop_per_worker
+        self._config = train_loop_config
+        self._scaling = scaling_config or ScalingConfig()
+        self._run = run_config
+        self._task = self._pickled()
+
+    def _pickled(self) -> bytes:
+        name = getattr(self._function, "__qualname__", repr(self._function))
+        try:
+            return bytes(cloudpickle.dumps((self._backend, self._function, self._config)))
+        except Exception as error:  # whatever a user's __reduce__ raises
+            raise ConfigurationError(
+                f"the training function {name} (or its train_loop_config) cannot be sent to the workers: {error}. "
+                "Open files, locks and connections inside the function instead of outside"
+            ) from error
+
+    def fit(self) -> Result:
+        """Run until the end and return the Result; a run that has finished before returns its result at once.
+
+        Raises TrainingFailedError if the run failed (relaunch the same name to go on from its last commit), Fenced if a
+        newer driver has taken it over, KeyboardInterrupt on SIGINT and SystemExit(143) on SIGTERM, with everything
+        committed so far kept; ConfigurationError before anything is started.
+        """
+        run_path = locate_run(self._run.storage_path, self._run.name)
+        check_writable(run_path.parent)
+        if not ray.is_initialized():
+            ray.init()
+        configuration = as_json(self._scaling, self._run, self._config, self._backend.framework)
+        log, state = open_run(run_path, configuration, on_config_change=self._run.on_config_change)
+        if state.outcome == "finished":
+            return self._result(log)
+        checkpoints.finish_deletes(run_path, state.deleted)
+        self._testify_opening(log)
+        scaling = self._scaling
+        settings = settings_of(
+            self._run, scaling.min_workers, scaling.max_workers, scaling.elastic_resize_monitor_interval_s
+        )
+        job = Job(
+            self._task,
+            (*_PRELOAD, *self._backend.preload, *self._run.preload),
+            scaling.bundle,
+            _import_path(),
+        )
+        return self._conclude(Executor(job, self._run, settings, log).run(), log)
+
+    def _testify_opening(self, log: RunLog) -> None:
+        number = log.state.next_number - 1
+        record = log.peek(number)
+        assert record is not None, "the record that opened this term has just been read"
+        for callback in self._run.callbacks:
+            callback.on_record(number, record)
+
+    def _conclude(self, end: ev.FinishRun, log: RunLog) -> Result:
+        match end.outcome:
+            case "finished":
+                return self._result(log)
+            case "fenced":
+                raise Fenced(end.error or "a newer driver has taken the run over")
+            case "interrupted" if end.signal == 2:
+                raise KeyboardInterrupt
+            case "interrupted":
+                raise SystemExit(128 + end.signal)
+        raise TrainingFailedError(end.error or "the run failed", _attempts(log.state))
+
+    def _result(self, log: RunLog) -> Result:
+        state = log.state
+        committed = [(self._checkpoint(log, commit), dict(commit.metrics)) for commit in state.commits]
+        return Result(
+            metrics=state.metrics, checkpoint=committed[-1][0] if committed else None, path=str(log.run_path),
+            best_checkpoints=committed, attempts=_attempts(state),
+        )  # fmt: skip
+
+    def _checkpoint(self, log: RunLog, commit: CheckpointCommitted) -> Checkpoint:
+        return Checkpoint(str(log.run_path / CHECKPOINTS / commit.checkpoint))
+
+
+class TorchTrainer(ElasticTrainer):
+    """As ElasticTrainer, with a torch.distributed process group around the function: gloo on CPU, nccl on GPU."""
+
+    _backend = TorchBackend()
+
+
+def read_result(storage_path: str, name: str) -> fold.RunState:
+    """What the run log says about a run, without taking it over. Raises StorageError if there is none."""
+    run_path = locate_run(storage_path, name)
+    if not run_path.is_dir():
+        raise StorageError(f"there is no run {name!r} in {storage_path}: {run_path} does not exist")
+    return RunLog(run_path).catch_up()
+
+
+def _attempts(state: fold.RunState) -> list[AttemptSummary]:
+    ends = {end.attempt: end for end in state.ended}
+    return [
+        AttemptSummary(
+            attempt=start.attempt, term=start.term, world_size=start.world_size, resumed_from=start.resume,
+            cause=ends[start.attempt].cause if start.attempt in ends else None,
+            account=ends[start.attempt].account if start.attempt in ends else None,
+            detail=ends[start.attempt].detail if start.attempt in ends else "",
+        )
+        for start in state.started
+    ]  # fmt: skip
+
+
+def _import_path() -> tuple[str, ...]:
+    """The driver's sys.path, for the workers: what it can import by name, they can too (where the files exist)."""
+    return tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
