@@ -45,7 +45,8 @@ class PreemptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TrainContext:
-    """Who this worker is (Ray Train: `ray.train.get_context()`); `term` and `attempt` count from 1 over the run."""
+    """Who this worker is (Ray Train: `ray.train.get_context()`); `term` and `attempt` count from 1 over the run,
+    `resume` is the name of the checkpoint it resumes from, None at the very start."""
 
     term: int
     attempt: int
@@ -56,6 +57,7 @@ class TrainContext:
     node_rank: int
     node_id: str
     name: str
+    resume: str | None
 
     def get_world_rank(self) -> int:
         return self.rank
@@ -84,7 +86,7 @@ class Session:
         self.context = TrainContext(
             term=fork.term, attempt=fork.attempt, rank=fork.rank, world_size=fork.world_size,
             local_rank=fork.local_rank, local_world_size=fork.local_world_size, node_rank=fork.node_rank,
-            node_id=task.node_id, name=task.name,
+            node_id=task.node_id, name=task.name, resume=fork.resume.checkpoint if fork.resume else None,
         )  # fmt: skip
         self._attempt, self._rank = fork.attempt, fork.rank
         self.node_ip = task.node_ip

@@ -16,6 +16,7 @@ from shaketable.runtime import events as ev
 from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.backends.torch import TorchBackend
 from shaketable.runtime.checkpoint import Checkpoint
+from shaketable.runtime.collection import collect
 from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
 from shaketable.runtime.errors import ConfigurationError, Fenced, StorageError, TrainingFailedError
 from shaketable.runtime.executor import Executor, Job, settings_of
@@ -122,6 +123,8 @@ class ElasticTrainer:
             callback.on_record(number, record)
 
     def _conclude(self, end: ev.FinishRun, log: RunLog) -> Result:
+        if end.outcome != "fenced":
+            collect(log.run_path, log.state)
         match end.outcome:
             case "finished":
                 return self._result(log)

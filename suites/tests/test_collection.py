@@ -1,0 +1,44 @@
+"""The collector: what was never committed goes, what is committed or another's stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shaketable.runtime import records as rec
+from shaketable.runtime.collection import collect
+from shaketable.runtime.fold import RunState, apply
+from shaketable.runtime.storage import CHECKPOINTS
+
+
+def run_with_one_commit() -> RunState:
+    state = apply(RunState(), rec.Opened(term=1, configuration={}))
+    start = rec.AttemptStarted(term=1, attempt=1, world_size=1, members=[], resume=None, first_index=1)
+    commit = rec.CheckpointCommitted(
+        term=1, attempt=1, index=3, checkpoint="000003-t1-a1", files=[], metrics={}
+    )
+    return apply(apply(state, start), commit)
+
+
+def directories(run_path: Path, *names: str) -> None:
+    for name in names:
+        (run_path / CHECKPOINTS / name).mkdir(parents=True)
+        (run_path / CHECKPOINTS / name / "weights").write_bytes(b"x")
+
+
+def left(run_path: Path) -> list[str]:
+    return sorted(path.name for path in (run_path / CHECKPOINTS).iterdir())
+
+
+def test_an_uncommitted_upload_of_an_ended_attempt_goes_and_nothing_else(tmp_path: Path) -> None:
+    state = apply(
+        run_with_one_commit(), rec.AttemptEnded(term=1, attempt=1, cause="interrupted", account=None)
+    )
+    directories(tmp_path, "000003-t1-a1", "000004-t1-a1", "000005-t2-a2", "notes")
+    assert collect(tmp_path, state) == ["000004-t1-a1"]
+    assert left(tmp_path) == ["000003-t1-a1", "000005-t2-a2", "notes"]
+
+
+def test_nothing_of_an_open_attempt_is_touched(tmp_path: Path) -> None:
+    directories(tmp_path, "000003-t1-a1", "000004-t1-a1")
+    assert collect(tmp_path, run_with_one_commit()) == []
+    assert left(tmp_path) == ["000003-t1-a1", "000004-t1-a1"]
