@@ -1,0 +1,355 @@
+"""The history: what happened in one experiment, as typed events, one JSON object a line.
+
+Everything is judged from this file and can be judged again. Every process that testifies appends to a file of
+its own (`chaos/witness.py`) before it acts; the harness merges the files into `history.jsonl`. Events of one
+writer are ordered by `seq`; across writers invariants order by (term, attempt, report index, log number), and
+use the clock `at_s` only for durations within a stated skew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+SCHEMA = 1
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
+    """What every line carries. `writer` names the process ("harness", "driver-<pid>", "worker-<pid>-<hex>"),
+    `seq` counts its lines from 0, `at_s` is its wall clock in seconds since 1970."""
+
+    writer: str = ""
+    seq: int = 0
+    at_s: float = 0.0
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker of an attempt. `node_id` is Ray's hex id of its node."""
+
+    rank: int
+    node_id: str
+    pid: int
+
+
+# ---- the harness ---------------------------------------------------------------------------------------------
+
+
+class ExperimentBegan(Event, frozen=True, kw_only=True, tag="experiment_began"):
+    """First line of every history. `configuration` is the resolved configuration of the experiment file."""
+
+    schema: int = SCHEMA
+    title: str
+    subject: str
+    cluster: str
+    seed: int
+    configuration: dict[str, Any]
+    expect: dict[str, Any]
+    versions: dict[str, str]
+
+
+class NodeJoined(Event, frozen=True, kw_only=True, tag="node_joined"):
+    """Worker node `node` (the harness's number) is alive in Ray's own view."""
+
+    node: int
+    node_id: str
+
+
+class NodeLeft(Event, frozen=True, kw_only=True, tag="node_left"):
+    """Worker node `node` is dead in Ray's own view."""
+
+    node: int
+    node_id: str
+
+
+class DriverStarted(Event, frozen=True, kw_only=True, tag="driver_started"):
+    """The harness launched the driver for the `launch`-th time (from 0). `changed` is configuration that
+    differs."""
+
+    launch: int
+    pid: int
+    changed: dict[str, Any] = {}
+
+
+class DriverExited(Event, frozen=True, kw_only=True, tag="driver_exited"):
+    """`code` is what the shell would see: 0.., or 128+n for signal n."""
+
+    launch: int
+    code: int
+
+
+class FaultTriggered(Event, frozen=True, kw_only=True, tag="fault_triggered"):
+    """Fault number `fault` (its place in the method, from 0): its trigger came true. `step` is the step that
+    was testified then; `by` names the event's writer and seq."""
+
+    fault: int
+    name: str
+    trigger: dict[str, Any]
+    by: str
+    step: int | None = None
+
+
+class FaultInjected(Event, frozen=True, kw_only=True, tag="fault_injected"):
+    """What was hit. `hits` lists what it is about to take down: ranks of the current attempt, pids, node
+    numbers."""
+
+    fault: int
+    name: str
+    target: dict[str, Any]
+    pids: list[int] = []
+    nodes: list[int] = []
+    ranks: list[int] = []
+    term: int | None = None
+    attempt: int | None = None
+
+
+class FaultObserved(Event, frozen=True, kw_only=True, tag="fault_observed"):
+    """The evidence that it landed, and how long after the injection it was seen."""
+
+    fault: int
+    name: str
+    evidence: str
+    after_ms: float
+
+
+class FaultMissed(Event, frozen=True, kw_only=True, tag="fault_missed"):
+    """It never landed: the trigger never came true, or there is no evidence. Makes the experiment INVALID."""
+
+    fault: int
+    name: str
+    reason: str
+
+
+class FaultHealed(Event, frozen=True, kw_only=True, tag="fault_healed"):
+    fault: int
+    name: str
+
+
+class Healed(Event, frozen=True, kw_only=True, tag="healed"):
+    """End of the break phase: every fault has landed and what can be healed is healed. Liveness counts from
+    here."""
+
+
+class DeadlinePassed(Event, frozen=True, kw_only=True, tag="deadline_passed"):
+    """The run did not end within `within_s` seconds; the harness stopped it."""
+
+    within_s: float
+
+
+class LeakCheck(Event, frozen=True, kw_only=True, tag="leak_check"):
+    """After the run ended: what of it was still there past the deadline (empty lists: nothing)."""
+
+    processes: list[str]
+    cluster: list[str]
+    files: list[str]
+    waited_s: float
+
+
+class CheckpointProbed(Event, frozen=True, kw_only=True, tag="checkpoint_probed"):
+    """After the run ended the harness tried to restore a committed checkpoint through the subject's own
+    reader. `digest` is the hash-chain digest found in it (None when the job has none)."""
+
+    checkpoint: str
+    index: int
+    ok: bool
+    reason: str = ""
+    digest: str | None = None
+    step: int | None = None
+
+
+class LogRecord(Event, frozen=True, kw_only=True, tag="log_record"):
+    """One record of the subject's own durable log, read back from storage after the run (bundled: its run
+    log). `number` is the log number, `record` its content."""
+
+    number: int
+    record: dict[str, Any]
+
+
+class ReferenceRun(Event, frozen=True, kw_only=True, tag="reference_run"):
+    """The same job without faults: what it reported at its end, for metrics-match. `world_sizes`: of its attempts;
+    only where both runs kept one and the same are the metrics compared to the bit."""
+
+    metrics: dict[str, Any]
+    tolerance: float
+    world_sizes: list[int] = []
+
+
+# ---- the controller of the subject, observed -----------------------------------------------------------------
+
+
+class TermBegan(Event, frozen=True, kw_only=True, tag="term_began"):
+    """A driver has taken the run over. `spent` are the charges per account it starts from."""
+
+    term: int
+    spent: dict[str, int]
+    finished: bool = False
+
+
+class StateChanged(Event, frozen=True, kw_only=True, tag="state_changed"):
+    """The controller is in `state` now (its own name for it)."""
+
+    term: int
+    state: str
+
+
+class AttemptStarted(Event, frozen=True, kw_only=True, tag="attempt_started"):
+    """`resume` names the checkpoint it starts from (None: from scratch), `resume_index` its report index."""
+
+    term: int
+    attempt: int
+    world_size: int
+    members: list[Member]
+    resume: str | None
+    resume_index: int | None
+
+
+class Committed(Event, frozen=True, kw_only=True, tag="committed"):
+    """A checkpoint became the one to resume from. `number` is the log number where the subject has one."""
+
+    term: int
+    attempt: int
+    index: int
+    checkpoint: str
+    number: int | None = None
+
+
+class CheckpointDeleted(Event, frozen=True, kw_only=True, tag="checkpoint_deleted"):
+    term: int
+    checkpoint: str
+
+
+class AttemptEnded(Event, frozen=True, kw_only=True, tag="attempt_ended"):
+    """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged."""
+
+    term: int
+    attempt: int
+    cause: str
+    account: str | None
+    detail: str = ""
+
+
+class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
+    """What `fit()` gave its caller. `outcome`: finished, failed, interrupted."""
+
+    term: int
+    outcome: str
+    error: str | None = None
+    metrics: dict[str, Any] | None = None
+
+
+# ---- the workers ---------------------------------------------------------------------------------------------
+
+
+class WorkerStarted(Event, frozen=True, kw_only=True, tag="worker_started"):
+    """A worker has entered the training function. `resume` is the checkpoint it was given (None: none)."""
+
+    term: int
+    attempt: int
+    rank: int
+    world_size: int
+    node_id: str
+    pid: int
+    resume: str | None
+
+
+class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
+    """What the job found in the checkpoint it was given: the last step done and the digest after it (step 0
+    and the digest of the empty chain when there was none)."""
+
+    term: int
+    attempt: int
+    rank: int
+    step: int
+    digest: str | None
+
+
+class Stepped(Event, frozen=True, kw_only=True, tag="stepped"):
+    """Testified before `report()` is called for `step`. `digest` is the hash chain's state after that step,
+    `samples` the sample ids this rank consumed in it; `checkpoint`: a checkpoint goes with this report."""
+
+    term: int
+    attempt: int
+    rank: int
+    step: int
+    world_size: int
+    digest: str | None = None
+    samples: list[int] | None = None
+    checkpoint: bool = False
+    metrics: dict[str, Any] | None = None
+
+
+class UploadStarted(Event, frozen=True, kw_only=True, tag="upload_started"):
+    """This rank hands a checkpoint directory over for `step`."""
+
+    term: int
+    attempt: int
+    rank: int
+    step: int
+
+
+class Reported(Event, frozen=True, kw_only=True, tag="reported"):
+    """`report()` for `step` has returned."""
+
+    term: int
+    attempt: int
+    rank: int
+    step: int
+
+
+class WorkerFinished(Event, frozen=True, kw_only=True, tag="worker_finished"):
+    """The training function returned on this rank."""
+
+    term: int
+    attempt: int
+    rank: int
+
+
+AnyEvent = (
+    ExperimentBegan | NodeJoined | NodeLeft | DriverStarted | DriverExited | FaultTriggered | FaultInjected
+    | FaultObserved | FaultMissed | FaultHealed | Healed | DeadlinePassed | LeakCheck | CheckpointProbed | LogRecord
+    | ReferenceRun | TermBegan | StateChanged | AttemptStarted | Committed | CheckpointDeleted | AttemptEnded
+    | RunEnded | WorkerStarted | Resumed | Stepped | UploadStarted | Reported | WorkerFinished
+)  # fmt: skip
+
+
+class HistoryError(ValueError):
+    """A history that cannot be read: names the file, the line and what was expected."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def encode(event: Event) -> bytes:
+    """One line of history, newline included."""
+    return _encoder.encode(event) + b"\n"
+
+
+def decode(line: bytes) -> AnyEvent:
+    return _decoder.decode(line)
+
+
+def read_events(path: Path) -> list[AnyEvent]:
+    """All events of one file. A last line without newline is a writer killed in the middle of it, and is
+    dropped; any other unreadable line raises HistoryError."""
+    lines = path.read_bytes().split(b"\n")
+    events = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            events.append(decode(line))
+        except msgspec.DecodeError as error:
+            raise HistoryError(f"{path}:{number}: not an event of history schema {SCHEMA}: {error}") from error
+    return events
+
+
+def merge(histories: Iterable[Iterable[AnyEvent]]) -> list[AnyEvent]:
+    """One list, by clock, each writer's own order kept, doubles (same writer and seq) once."""
+    seen = {(e.writer, e.seq): e for events in histories for e in events}
+    latest: dict[str, float] = {}
+    keyed = []
+    for (writer, seq), event in sorted(seen.items(), key=lambda item: item[0]):
+        latest[writer] = max(latest.get(writer, event.at_s), event.at_s)  # a clock set back keeps its writer's order
+        keyed.append((latest[writer], writer, seq, event))
+    return [event for _, _, _, event in sorted(keyed, key=lambda row: row[:3])]

@@ -1,0 +1,42 @@
+"""How many workers there was room for, over time: nodes that have joined, less those that have left or that a
+fault has taken (a frozen or draining node holds nobody, long before Ray says so). One worker a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shaketable.chaos.history import FaultInjected, NodeJoined, NodeLeft
+from shaketable.chaos.invariants.view import History
+from shaketable.chaos.invariants.world_size_bounds import bounds
+
+TAKES_NODES = ("sigkill_node", "freeze_node", "sigterm_node", "drain_node")
+
+
+def room(history: History) -> list[tuple[float, int]]:
+    """From each time on, the size that a run could have: nodes, but never more than its own maximum."""
+    _, most = bounds(history.configuration)
+    nodes: set[int] = set()
+    gone: set[int] = set()
+    levels = []
+    for event in sorted(_changes(history), key=lambda event: event.at_s):
+        if isinstance(event, NodeJoined):
+            nodes.add(event.node)
+        elif isinstance(event, NodeLeft):
+            gone.add(event.node)
+        else:
+            gone.update(event.nodes)
+        levels.append((event.at_s, min(most, len(nodes - gone))))
+    return levels
+
+
+def room_at(history: History, at_s: float) -> int:
+    before = [size for since_s, size in room(history) if since_s < at_s]
+    return before[-1] if before else 0
+
+
+def _changes(history: History) -> Iterator[NodeJoined | NodeLeft | FaultInjected]:
+    for event in history.events:
+        if isinstance(event, NodeJoined | NodeLeft):
+            yield event
+        if isinstance(event, FaultInjected) and event.name in TAKES_NODES:
+            yield event

@@ -1,0 +1,95 @@
+"""durability: every commit that was not recorded as deleted can be restored, with the state that was
+committed.
+
+The harness reads each one back after the run, through the subject's own reader. A commit that it did not try
+makes the experiment INVALID (`judge.py`), not this invariant pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from shaketable.chaos.history import CheckpointProbed, LogRecord
+from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.invariants.view import Commit, Deletion, History
+from shaketable.chaos.plan import Finding
+from shaketable.chaos.workloads.chain import reference_digests
+
+NAME = "durability"
+
+
+def durability(history: History) -> Finding:
+    if not history.commits:
+        return not_applicable(NAME, "nothing was committed")
+    if (wrong := _wrong_deletion(history)) is not None:
+        return failed(NAME, wrong)
+    probes = {probe.checkpoint: probe for probe in history.all(CheckpointProbed)}
+    kept = [commit for commit in history.commits if commit.checkpoint not in history.deleted()]
+    tried = [(commit, probes[commit.checkpoint]) for commit in kept if commit.checkpoint in probes]
+    reference = _reference(history)
+    for commit, probe in tried:
+        if (wrong := _wrong(history, commit, probe, reference)) is not None:
+            return failed(NAME, f"{commit.checkpoint} ({commit.place}) {wrong}")
+    if not tried:
+        return not_applicable(NAME, f"none of {counted(len(kept), 'commit')} was read back")
+    return passed(NAME, f"{len(tried)} of {counted(len(kept), 'commit')} restored")
+
+
+def unprobed(history: History) -> list[Commit]:
+    """Commits that should have been read back and were not."""
+    probed = {probe.checkpoint for probe in history.all(CheckpointProbed)} | history.deleted()
+    return [commit for commit in history.commits if commit.checkpoint not in probed]
+
+
+def _wrong(
+    history: History, commit: Commit, probe: CheckpointProbed, reference: Mapping[int, str]
+) -> str | None:
+    if not probe.ok:
+        return f"cannot be restored: {probe.reason or 'no reason given'}"
+    if commit.files == 0 and probe.digest is not None:
+        return "was committed with no file listed, so nothing of it can be verified"
+    step = history.committed_step(commit)
+    if probe.digest is None or step is None or step.digest is None:
+        return None
+    expected = reference.get(step.step, step.digest)
+    if probe.digest != expected or (probe.step is not None and probe.step != step.step):
+        return (
+            f"holds step {probe.step} with digest {probe.digest[:8]}, committed was step {step.step}"
+            f" with digest {str(expected)[:8]}"
+        )
+    return None
+
+
+def _reference(history: History) -> dict[int, str]:
+    """What each committed step's digest must be, where that can be computed."""
+    if not history.hash_chained:
+        return {}
+    last = max(commit.index for commit in history.commits)
+    return dict(enumerate(itertools.islice(reference_digests(history.configuration.job_config), last + 1)))
+
+
+def _wrong_deletion(history: History) -> str | None:
+    for deletion in history.of(Deletion):
+        latest = history.latest_commit(deletion.position)
+        if latest is not None and latest.checkpoint == deletion.checkpoint:
+            return f"{deletion.checkpoint} was deleted ({deletion.place}) while it was the latest commit"
+        if _keeps_all(history):
+            return f"{deletion.checkpoint} was deleted ({deletion.place}), the run keeps all (num_to_keep is None)"
+    return None
+
+
+def _keeps_all(history: History) -> bool:
+    """Whether every driver said that it deletes nothing; unknown is no."""
+    opened = [event.record for event in history.all(LogRecord) if event.record.get("kind") == "opened"]
+    return bool(opened) and all(
+        _find(record.get("configuration"), "num_to_keep") == [None] for record in opened
+    )
+
+
+def _find(content: Any, key: str) -> list[Any]:
+    if not isinstance(content, dict):
+        return []
+    here = [content[key]] if key in content else []
+    return here + [found for value in content.values() for found in _find(value, key)]

@@ -1,0 +1,153 @@
+"""failure-budget: what the run charged is what the harness's own ledger expects (`ledger.py`), charges
+survive driver restarts and start afresh only after a failed run, and the run ends exactly when a limit is
+exceeded."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shaketable.chaos.history import TermBegan
+from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.invariants.ledger import FAILURES, PREEMPTIONS, STARTS, Expected, expected, unfounded
+from shaketable.chaos.invariants.view import Attempt, End, Finale, History, Opening, Start
+from shaketable.chaos.plan import Configuration, Finding
+
+NAME = "failure-budget"
+LIMITED = (FAILURES, PREEMPTIONS)
+
+
+def failure_budget(history: History) -> Finding:
+    if not history.attempts:
+        return not_applicable(NAME, "no attempt was testified")
+    if not history.has_log and not history.ends and len(history.attempts) > 1:
+        return not_applicable(NAME, "the subject does not testify how attempts end")
+    wrong = _wrong_charge(history) or _wrong_carry(history) or _wrong_end(history)
+    if wrong is not None:
+        return failed(NAME, wrong)
+    return passed(NAME, f"{counted(sum(charged(history).values()), 'charge')}, each for a landed fault")
+
+
+def charged(history: History) -> Counter[str]:
+    """What the run charged, per account, over all of its life."""
+    return Counter(end.account for end in history.ends if end.account is not None)
+
+
+# ---- against the ledger --------------------------------------------------------------------------------------
+
+
+def _wrong_charge(history: History) -> str | None:
+    lines = [(attempt, expected(history, attempt)) for attempt in history.attempts]
+    for attempt, line in lines:
+        if (wrong := _wrong_line(history, attempt, line)) is not None:
+            return wrong
+    founded = [
+        (attempt, line, attempt.end.account)
+        for attempt, line in lines
+        if attempt.end is not None and attempt.end.account in LIMITED
+    ]
+    again = unfounded(founded)
+    if again is not None and again.end is not None:
+        return (
+            f"{again.name} was charged to {again.end.account} ({again.end.place}) for a fault charged before"
+        )
+    return None
+
+
+def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | None:
+    end = attempt.end
+    if end is None:
+        following = history.following(attempt)
+        unsaid = line.must and following is not None and following.start.term == attempt.start.term
+        return f"{line.why}, and nothing was charged: its ending is not on record" if unsaid else None
+    if end.account == STARTS:
+        return _wrong_start_failure(history, attempt, end, line)
+    if end.account is None:
+        return f"{line.why}, the run charged nothing ({end.place}, cause {end.cause})" if line.must else None
+    if end.account in line.accounts:
+        return None
+    if line.accounts:
+        return f"{line.why or attempt.name}: charged to {end.account} ({end.place}), not {'/'.join(line.accounts)}"
+    total = sum(charged(history).values())
+    landed = any(expected(history, each).faults for each in history.attempts)
+    if not landed:
+        return f"no failure landed, the run charged {total} ({end.place})"
+    return f"{attempt.name} was charged to {end.account} ({end.place}), but no landed fault hit it"
+
+
+def _wrong_start_failure(history: History, attempt: Attempt, end: End, line: Expected) -> str | None:
+    """An ending before all ranks were in; some fault must be to blame, a lost node for as long as it is
+    missed."""
+    if attempt.all_entered() and any(attempt.steps.values()):
+        return (
+            f"{attempt.name} was charged to {STARTS} ({end.place}), but all its ranks had entered and stepped"
+        )
+    earlier = [each for each in history.attempts if each.start.position <= attempt.start.position]
+    if line.faults or any(expected(history, each).faults for each in earlier):
+        return None
+    return f"no failure landed, the run charged {STARTS} ({end.place})"
+
+
+# ---- over the life of the run --------------------------------------------------------------------------------
+
+
+def _wrong_carry(history: History) -> str | None:
+    """What a driver starts from is what was spent before it."""
+    spent: Counter[str] = Counter()
+    finished = {event.term for event in history.all(TermBegan) if event.finished}
+    for entry in history.entries:
+        if isinstance(entry, End) and entry.account is not None:
+            spent[entry.account] += 1
+        elif isinstance(entry, Opening):
+            spent = Counter() if entry.reopened else spent
+            said = entry.spent
+            for account in LIMITED if said is not None and entry.term not in finished else ():
+                if said is not None and said.get(account, 0) != spent[account]:
+                    return (
+                        f"term {entry.term} began with {said.get(account, 0)} spent of {account}"
+                        f" ({entry.place}), {spent[account]} had been charged"
+                    )
+    return None
+
+
+def _wrong_end(history: History) -> str | None:
+    """On beyond a limit, or gave up before one."""
+    spent: Counter[str] = Counter()
+    last: End | None = None
+    for entry in history.entries:
+        match entry:
+            case Opening() if entry.reopened:
+                spent = Counter()
+            case End():
+                last = entry
+                spent[entry.account or ""] += 1
+            case Start() if (beyond := _beyond(spent, history.settings(entry.term))) is not None:
+                return f"the run went on with attempt {entry.attempt} ({entry.place}), {beyond}"
+            case Finale(outcome="failed") if last is not None and _gave_up(spent, history, last, entry):
+                return f"the run gave up ({entry.place}), {_within(spent, history.settings(entry.term))}"
+            case Finale(outcome="finished") if (
+                beyond := _beyond(spent, history.settings(entry.term))
+            ) is not None:
+                return f"the run finished ({entry.place}), {beyond}"
+    return None
+
+
+def _limit(account: str, settings: Configuration) -> int:
+    return settings.max_failures if account == FAILURES else settings.max_preemption_failures
+
+
+def _beyond(spent: Counter[str], settings: Configuration) -> str | None:
+    for account in LIMITED:
+        limit = _limit(account, settings)
+        if limit >= 0 and spent[account] > limit:
+            return f"with {spent[account]} charged to {account} of {limit}"
+    return None
+
+
+def _gave_up(spent: Counter[str], history: History, last: End, finale: Finale) -> bool:
+    other = last.account == STARTS or last.cause in ("storage", "start_failed")
+    return not other and _beyond(spent, history.settings(finale.term)) is None
+
+
+def _within(spent: Counter[str], settings: Configuration) -> str:
+    parts = [f"{spent[account]} of {_limit(account, settings)} charged to {account}" for account in LIMITED]
+    return " and ".join(parts)

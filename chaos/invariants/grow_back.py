@@ -1,0 +1,64 @@
+"""grow-back: where there was room for a larger world for longer than the resize interval and a stated
+allowance, and steps were taken all that time, the run must have grown."""
+
+from __future__ import annotations
+
+import itertools
+
+from shaketable.chaos.history import NodeJoined
+from shaketable.chaos.invariants.capacity import room
+from shaketable.chaos.invariants.findings import failed, not_applicable, passed
+from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.plan import Finding
+
+NAME = "grow-back"
+# Beyond the resize interval: new agents are started and warmed, and the old attempt holds. Finds runs that never grow,
+# not slow ones; measured are 4 s for ours and 21 s for Ray Train.
+ALLOWANCE_S = {"bundled": 10.0, "ray-train": 40.0}
+
+
+def grow_back(history: History) -> Finding:
+    if not history.attempts or not history.all(NodeJoined):
+        return not_applicable(NAME, "neither attempts nor nodes were testified")
+    longest_s = 0.0
+    for attempt in history.attempts:
+        interval_s = history.settings(attempt.start.term).elastic_resize_monitor_interval_s
+        bound_s = interval_s + ALLOWANCE_S.get(history.subject, ALLOWANCE_S["ray-train"])
+        waited_s, size = _waited(history, attempt)
+        longest_s = max(longest_s, waited_s)
+        if waited_s > bound_s:
+            return failed(
+                NAME,
+                f"{attempt.name} went on with {attempt.world_size} for {waited_s:.1f} s although there was"
+                f" room for {size}, allowed are {bound_s:g} s",
+            )
+    grown = _grown(history)
+    if grown is not None:
+        return passed(NAME, f"grew to {grown.world_size} in {grown.name}")
+    if longest_s > 0:
+        return not_applicable(NAME, f"there was room for a larger world for {longest_s:.1f} s only")
+    return not_applicable(NAME, "there never was room for a larger world")
+
+
+def _waited(history: History, attempt: Attempt) -> tuple[float, int]:
+    """The longest time in which the attempt took steps below the room there was, and that room."""
+    steps = [step.at_s for steps in attempt.steps.values() for step in steps]
+    end_s = min(attempt.end_s, max(steps, default=attempt.begin_s))
+    levels = [*room(history), (float("inf"), 0)]
+    longest, since_s, size = (0.0, 0), None, 0
+    for (from_s, possible), (to_s, _) in itertools.pairwise(levels):
+        begin_s, stop_s = max(from_s, attempt.begin_s), min(to_s, end_s)
+        if possible <= attempt.world_size:
+            since_s = None if stop_s > begin_s else since_s
+        elif stop_s > begin_s:
+            since_s = begin_s if since_s is None else since_s
+            size = possible
+            longest = max(longest, (stop_s - since_s, size))
+    return longest
+
+
+def _grown(history: History) -> Attempt | None:
+    for before, after in itertools.pairwise(history.attempts):
+        if after.world_size > before.world_size:
+            return after
+    return None

@@ -1,0 +1,200 @@
+"""The harness's own account of what may be charged: one charge for each attempt that a landed fault hit,
+never two for one fault, nothing else.
+
+Independent of the run's accounts: it is made from the faults alone. A fault is certain for the attempt that
+was open when it landed, unless that attempt had another way to end just then (a resize, its own end, a
+driver's death), or a frozen thing was thawed before anybody gave up on it. Within BORDER_S of an attempt's
+border a fault may belong to either side, and either count is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shaketable.chaos.history import FaultHealed, FaultInjected, FaultObserved
+from shaketable.chaos.invariants.capacity import room_at
+from shaketable.chaos.invariants.view import Attempt, History
+
+BORDER_S = 1.0
+
+FAILURES = "max_failures"
+PREEMPTIONS = "max_preemption_failures"
+STARTS = "max_start_failures"
+
+ACCOUNT_OF = {
+    "sigkill_worker": FAILURES,
+    "raise_in_worker": FAILURES,
+    "freeze_worker": FAILURES,
+    "sigkill_node": FAILURES,
+    "freeze_node": FAILURES,
+    "sigterm_node": PREEMPTIONS,
+    "drain_node": PREEMPTIONS,
+}  # everything else (add_node, the driver faults) is never charged
+DRIVER_FAULTS = ("sigkill_driver", "sigterm_driver", "sigint_driver", "relaunch_driver")
+OWN_FAILURE = -1  # stands for the job's own `fail_at` among the numbers of faults
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A fault that may be charged to `account`, at most `times` times: two nodes are never lost in the same
+    instant, so that one fault of two nodes may end two attempts."""
+
+    fault: int  # its number, or OWN_FAILURE
+    account: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one attempt may be charged to. `must`: it has to be charged to one of `accounts`."""
+
+    accounts: frozenset[str]
+    must: bool
+    faults: tuple[Reason, ...]
+    why: str
+
+
+def expected(history: History, attempt: Attempt) -> Expected:
+    """The ledger's line for one attempt."""
+    certain, possible = _hits(history, attempt)
+    own, own_certain = _own_failure(history, attempt)
+    reasons = [Reason(hit.fault, ACCOUNT_OF[hit.name], _units(hit)) for hit in [*certain, *possible]]
+    reasons += [Reason(OWN_FAILURE, FAILURES)] if own else []
+    why = [f"{hit.name} hit {attempt.name}" for hit in certain]
+    why += ["the job failed by its own fail_at"] if own_certain else []
+    accounts = frozenset(reason.account for reason in reasons)
+    return Expected(accounts, bool(certain) or own_certain, tuple(reasons), " and ".join(why))
+
+
+def _units(fault: FaultInjected) -> int:
+    """How many things it took down, one after the other."""
+    return max(1, len(fault.nodes) if "node" in fault.name else len(fault.ranks))
+
+
+def range_of(history: History, account: str) -> tuple[int, int]:
+    """The least and the most that the whole run may have charged to one account."""
+    lines = [expected(history, attempt) for attempt in history.attempts]
+    least = sum(line.must and line.accounts == {account} for line in lines)
+    charged = [[reason for reason in line.faults if reason.account == account] for line in lines]
+    faults = {reason for reasons in charged for reason in reasons if reason.fault != OWN_FAILURE}
+    own = sum(reason.fault == OWN_FAILURE for reasons in charged for reason in reasons)
+    most = min(sum(map(bool, charged)), sum(reason.times for reason in faults) + own)
+    return least, max(least, most)
+
+
+def unfounded(charged: Iterable[tuple[Attempt, Expected, str]]) -> Attempt | None:
+    """The first charged attempt for which no fault is left: each is charged once (a bipartite matching)."""
+    taken: dict[tuple[int, int], tuple[int, list[tuple[int, int]]]] = {}
+    for number, (attempt, line, account) in enumerate(charged):
+        options = [
+            (
+                reason.fault,
+                number if reason.fault == OWN_FAILURE else unit,
+            )  # the job's own happens anew each time
+            for reason in line.faults
+            if reason.account == account
+            for unit in range(reason.times)
+        ]
+        if not _place(number, options, taken, set()):
+            return attempt
+    return None
+
+
+def _place(
+    number: int,
+    options: list[tuple[int, int]],
+    taken: dict[tuple[int, int], tuple[int, list[tuple[int, int]]]],
+    tried: set[tuple[int, int]],
+) -> bool:
+    for option in options:
+        if option in tried:
+            continue
+        tried.add(option)
+        if option not in taken or _place(*taken[option], taken, tried):
+            taken[option] = (number, options)
+            return True
+    return False
+
+
+# ---- which faults hit an attempt -----------------------------------------------------------------------------
+
+
+def _hits(history: History, attempt: Attempt) -> tuple[list[FaultInjected], list[FaultInjected]]:
+    """Faults that certainly hit it, and faults that may have."""
+    certain: list[FaultInjected] = []
+    possible: list[FaultInjected] = []
+    for fault in history.all(FaultInjected):
+        if fault.name not in ACCOUNT_OF or not _hits_somebody(fault):
+            continue
+        if _recorded(history, fault) is attempt:
+            (possible if _excused(history, attempt, fault) else certain).append(fault)
+        elif _may_belong(history, attempt, fault):
+            possible.append(fault)
+    return certain, possible
+
+
+def _hits_somebody(fault: FaultInjected) -> bool:
+    return bool(fault.ranks) or fault.name in ("sigkill_worker", "raise_in_worker", "freeze_worker")
+
+
+def _recorded(history: History, fault: FaultInjected) -> Attempt | None:
+    """The attempt that the harness says it hit, or the one that was open then."""
+    named = history.attempt(fault.term, fault.attempt)
+    return named if named is not None else history.attempt_at(fault.at_s)
+
+
+def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
+    """Whether the attempt may have ended, or gone on, for another reason than this fault."""
+    landed = any(event.fault == fault.fault for event in history.all(FaultObserved))
+    if not landed or fault.name == "freeze_worker" or attempt.end is None:
+        return not landed or fault.name == "freeze_worker"
+    if fault.at_s > attempt.end_s:
+        return True  # it had ended already when the fault was on its way
+    if _thawed(history, fault, attempt.end_s) or _driver_hit(history, attempt):
+        return True
+    if attempt.end.cause == "finished":
+        return _was_done(history, attempt, fault)
+    near = attempt.end_s - fault.at_s <= BORDER_S
+    return attempt.end.cause == "resized" and near and room_at(history, fault.at_s) > attempt.world_size
+
+
+def _thawed(history: History, fault: FaultInjected, before_s: float) -> bool:
+    healed = (event for event in history.all(FaultHealed) if event.fault == fault.fault)
+    return fault.name.startswith("freeze") and any(event.at_s <= before_s for event in healed)
+
+
+def _driver_hit(history: History, attempt: Attempt) -> bool:
+    """Whether a driver died in this attempt: then it ended uncharged whatever else hit it."""
+    drivers = [event for event in history.all(FaultInjected) if event.name in DRIVER_FAULTS]
+    return any(attempt.begin_s - BORDER_S <= event.at_s <= attempt.end_s for event in drivers)
+
+
+def _was_done(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
+    """Whether what was hit had nothing more to do (or, with notice, could be done before the node went)."""
+    if ACCOUNT_OF[fault.name] == PREEMPTIONS:
+        return True
+    last = history.planned_steps
+    done = {rank for rank in attempt.steps if last is not None and attempt.last_step(rank) == last}
+    return set(fault.ranks) <= done | attempt.finished
+
+
+def _may_belong(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
+    """A fault near this attempt's beginning, or one whose node was already lost when the attempt was put on
+    it."""
+    if abs(fault.at_s - attempt.begin_s) <= BORDER_S:
+        return True
+    lost = {node.node_id for node in history.nodes if node.node in fault.nodes and "node" in fault.name}
+    return fault.at_s <= attempt.end_s and any(node in lost for _, node in attempt.start.members)
+
+
+def _own_failure(history: History, attempt: Attempt) -> tuple[bool, bool]:
+    """Whether the job's own `fail_at` may have ended it, and whether it must have."""
+    job = history.settings(attempt.start.term).job_config
+    fail_at, rank = job.get("fail_at"), int(job.get("fail_rank", 0))
+    if not history.hash_chained or fail_at is None or rank >= attempt.world_size:
+        return False, False
+    if attempt.last_step(rank) != fail_at - 1 or attempt.end is None:
+        return False, False
+    other = attempt.end.cause in ("resized", "preempted", "interrupted", "driver_lost")
+    return True, not other and not _driver_hit(history, attempt)

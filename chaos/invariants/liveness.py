@@ -1,0 +1,45 @@
+"""liveness: once everything that can be healed is healed, the run comes to its end by itself within
+`within_s`. The bound finds hangs, never slowness."""
+
+from __future__ import annotations
+
+from shaketable.chaos.history import DeadlinePassed, Healed, StateChanged, Stepped
+from shaketable.chaos.invariants.findings import failed, not_applicable, passed
+from shaketable.chaos.invariants.view import History
+from shaketable.chaos.plan import Finding
+
+NAME = "liveness"
+
+
+def liveness(history: History) -> Finding:
+    for passed_deadline in history.all(DeadlinePassed):
+        return failed(NAME, f"the run had not ended after {passed_deadline.within_s:g} s{_stuck(history)}")
+    ended = ended_s(history)
+    if ended is None:
+        return not_applicable(NAME, "the history breaks off before the run's end")
+    healed = [event.at_s for event in history.all(Healed)]
+    took_s = ended - healed[-1] if healed else 0.0
+    if took_s > history.expect.within_s:
+        return failed(
+            NAME, f"the run ended {took_s:.1f} s after healing, allowed are {history.expect.within_s:g} s"
+        )
+    if took_s <= 0:
+        return passed(NAME, "the run ended by itself")
+    return passed(NAME, f"the run ended by itself {took_s:.1f} s after healing")
+
+
+def ended_s(history: History) -> float | None:
+    """When the last driver was gone, or at least `fit()` had returned in it."""
+    if not history.launches:
+        return None
+    last = history.launches[-1]
+    if last.exited is not None:
+        return last.exited.at_s
+    ended = history.run_ended
+    return ended.at_s if ended is not None and history.launch_of(ended) == last else None
+
+
+def _stuck(history: History) -> str:
+    steps = [event.step for event in history.all(Stepped)]
+    states = [event.state for event in history.all(StateChanged)]
+    return f"; last step {steps[-1] if steps else 'none'}, controller {states[-1] if states else 'silent'}"

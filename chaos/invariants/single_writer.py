@@ -1,0 +1,165 @@
+"""single-writer: nothing of a superseded term or attempt becomes visible in log, commits or result.
+
+Steps that a zombie takes after a thaw are recorded and are no failure; a commit, a record or a result of it
+is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from shaketable.chaos.history import (
+    AttemptEnded,
+    AttemptStarted,
+    Committed,
+    Event,
+    LogRecord,
+    RunEnded,
+    TermBegan,
+)
+from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.invariants.view import (
+    CLOCK_SKEW_S,
+    Commit,
+    Deletion,
+    End,
+    Finale,
+    History,
+    Opening,
+    Start,
+)
+from shaketable.chaos.plan import Finding
+
+NAME = "single-writer"
+
+
+def single_writer(history: History) -> Finding:
+    if not history.has_log and not history.commits:
+        return not_applicable(NAME, "the subject has no log and testified no commit")
+    for check in (_log, _terms, _attempts, _commits, _testimony, _superseded):
+        if (wrong := next(check(history), None)) is not None:
+            return failed(NAME, wrong)
+    terms = len(history.of(Opening))
+    return passed(
+        NAME, f"{counted(terms, 'term')}, {counted(len(history.commits), 'commit')}, each by its own"
+    )
+
+
+def _log(history: History) -> Iterator[str]:
+    """Numbers without a gap, terms that never go back, no record twice."""
+    records = sorted(history.all(LogRecord), key=lambda event: event.number)
+    ids: dict[str, int] = {}
+    for event in records:
+        if "term" not in event.record:
+            yield f"log record {event.number} cannot be read: {event.record.get('error', 'it has no term')}"
+    for before, after in itertools.pairwise(records):
+        if after.number != before.number + 1:
+            yield f"log record {after.number} follows {before.number}"
+        if after.record["term"] < before.record["term"]:
+            yield (
+                f"log record {after.number} is of term {after.record['term']},"
+                f" the one before it of term {before.record['term']}"
+            )
+    for event in records:
+        identity = str(event.record.get("id", ""))
+        if identity and ids.setdefault(identity, event.number) != event.number:
+            yield f"log records {ids[identity]} and {event.number} are the same"
+
+
+def _terms(history: History) -> Iterator[str]:
+    """One driver a term."""
+    writers: dict[int, str] = {}
+    for event in history.all(TermBegan):
+        if event.finished:  # looked only; begins no term
+            continue
+        if writers.setdefault(event.term, event.writer) != event.writer:
+            yield f"term {event.term} was begun by {writers[event.term]} and by {event.writer}"
+
+
+def _attempts(history: History) -> Iterator[str]:
+    """Never two attempts open at the same time, and each ends once."""
+    opened: Start | None = None
+    for entry in history.entries:
+        if isinstance(entry, Opening) and not history.has_log:
+            opened = None  # without a log a killed driver's attempt ends unsaid
+        elif isinstance(entry, Start):
+            if opened is not None:
+                yield f"attempt {entry.attempt} ({entry.place}) started while attempt {opened.attempt} was open"
+            opened = entry
+        elif isinstance(entry, End):
+            if opened is not None and opened.attempt == entry.attempt:
+                opened = None
+            elif history.has_log:
+                yield f"attempt {entry.attempt} ended ({entry.place}) when it was not open"
+        elif isinstance(entry, Finale) and history.has_log and opened is not None:
+            yield f"the run {entry.outcome} ({entry.place}) while attempt {opened.attempt} was open"
+
+
+def _commits(history: History) -> Iterator[str]:
+    """A commit belongs to the open attempt of the current term, has a name of its own, and goes forward."""
+    names: dict[str, Commit] = {}
+    ended: set[int] = set()
+    for entry in history.entries:
+        if isinstance(entry, End):
+            ended.add(entry.attempt)
+        elif isinstance(entry, Start):
+            ended.discard(entry.attempt)  # without a log, attempts may count from 1 in each term
+        elif isinstance(entry, Commit):
+            if entry.attempt in ended:
+                yield f"attempt {entry.attempt} committed {entry.checkpoint} ({entry.place}) after its end"
+            if entry.checkpoint in names:
+                yield f"{entry.checkpoint} was committed twice ({names[entry.checkpoint].place}, {entry.place})"
+            names[entry.checkpoint] = entry
+    for attempt in history.attempts:
+        for before, after in itertools.pairwise(attempt.commits):
+            if after.index <= before.index:
+                yield f"{attempt.name} committed index {after.index} ({after.place}) after index {before.index}"
+
+
+def _testimony(history: History) -> Iterator[str]:
+    """A driver believed that it wrote only what the log holds."""
+    if not history.has_log:
+        return
+    commits = {(c.term, c.attempt, c.checkpoint, c.number) for c in history.commits}
+    for said in history.all(Committed):
+        number = {c[3] for c in commits} if said.number is None else {said.number}
+        if not any((said.term, said.attempt, said.checkpoint, n) in commits for n in number):
+            yield f"the driver of term {said.term} says it committed {said.checkpoint}, the log does not hold it"
+    starts = {(entry.term, entry.attempt) for entry in history.of(Start)}
+    ends = {(entry.term, entry.attempt) for entry in history.ends}
+    for event in history.all(AttemptStarted):
+        if (event.term, event.attempt) not in starts:
+            yield f"the driver of term {event.term} started attempt {event.attempt}, the log does not hold it"
+    for gone in history.all(AttemptEnded):
+        if (gone.term, gone.attempt) not in ends:
+            yield f"the driver of term {gone.term} ended attempt {gone.attempt}, the log does not hold it"
+    deleted = {entry.checkpoint for entry in history.of(Deletion)}
+    if lost := deleted - {commit.checkpoint for commit in history.commits}:
+        yield f"{min(lost)} was deleted, but never committed"
+
+
+def _superseded(history: History) -> Iterator[str]:
+    """After a higher term began, a lower one neither starts, commits nor finishes (by clock, within the
+    stated skew). What a new controller says of its predecessor's last moments is the new one's."""
+    for began in history.all(TermBegan):
+        for event in history.events:
+            did = _did(event)
+            if did is None or event.writer == began.writer or did[1] >= began.term:
+                continue
+            late_s = event.at_s - began.at_s
+            if late_s > CLOCK_SKEW_S:
+                yield f"the driver of term {did[1]} {did[0]} {late_s:.1f} s after term {began.term} had begun"
+
+
+def _did(event: Event) -> tuple[str, int] | None:
+    """What only the current term may do, and the term that did it."""
+    match event:
+        case Committed():
+            return "committed", event.term
+        case AttemptStarted():
+            return "started an attempt", event.term
+        case RunEnded(outcome="finished"):  # to fail or to be interrupted is what becomes of a fenced one
+            return "finished", event.term
+        case _:
+            return None

@@ -1,0 +1,124 @@
+"""truthful-ending: what `fit()` said, how the driver exited, what the log holds and what the workers did
+agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shaketable.chaos.history import DeadlinePassed, FaultInjected, RunEnded, TermBegan
+from shaketable.chaos.invariants.findings import failed, not_applicable, passed
+from shaketable.chaos.invariants.view import Finale, History, Launch
+from shaketable.chaos.plan import Finding
+
+NAME = "truthful-ending"
+CODES = {"finished": (0,), "failed": (1,), "interrupted": (130, 143)}
+KILLED = 137
+INTERRUPTIONS = ("sigterm_driver", "sigint_driver")
+
+
+def truthful_ending(history: History) -> Finding:
+    ended = history.run_ended
+    if ended is None and not any(launch.exited for launch in history.launches):
+        return not_applicable(NAME, "the history breaks off before the run's end")
+    if history.all(DeadlinePassed):
+        return not_applicable(NAME, "the harness ended the run at its deadline")
+    for check in (_exits, _finished, _failed, _interrupted, _log):
+        if (wrong := next(check(history), None)) is not None:
+            return failed(NAME, wrong)
+    if ended is None:
+        return passed(NAME, "the driver was killed and said nothing")
+    return passed(NAME, f"said {ended.outcome}, and it was so")
+
+
+def _exits(history: History) -> Iterator[str]:
+    """Each driver's exit code is that of what its `fit()` said; a killed one says nothing."""
+    for launch in history.launches:
+        if launch.exited is None:
+            continue
+        if _superseded(history, launch):
+            continue  # a fenced driver has no say in how the run ends
+        said = [event for event in history.all(RunEnded) if history.launch_of(event) == launch]
+        code, name = launch.exited.code, f"the driver of launch {launch.started.launch}"
+        if said and code not in CODES.get(said[-1].outcome, ()) and code != KILLED:
+            yield f"{name} said {said[-1].outcome} and exited with {code}"
+        if not said and code != KILLED and _took_over(history, launch) and not _asked_to_go(history, code):
+            yield f"{name} exited with {code}, and fit() said nothing"
+        if code == KILLED and not _driver_killed(history, launch):
+            yield f"{name} died by SIGKILL, and no fault did that"
+
+
+def _superseded(history: History, launch: Launch) -> bool:
+    own = [event.term for event in history.all(TermBegan) if history.launch_of(event) == launch]
+    later = [
+        event.term for event in history.all(TermBegan) if launch.exited and event.at_s < launch.exited.at_s
+    ]
+    return bool(own) and max(later, default=0) > max(own)
+
+
+def _took_over(history: History, launch: Launch) -> bool:
+    """Whether it came as far as the run at all; what ends a driver before that is no ending of the run."""
+    return any(history.launch_of(event) == launch for event in history.all(TermBegan))
+
+
+def _asked_to_go(history: History, code: int) -> bool:
+    asked = any(event.name in INTERRUPTIONS for event in history.all(FaultInjected))
+    return asked and code in CODES["interrupted"]
+
+
+def _driver_killed(history: History, launch: Launch) -> bool:
+    return any(
+        event.name == "sigkill_driver" and event.at_s >= launch.started.at_s
+        for event in history.all(FaultInjected)
+    )
+
+
+def _finished(history: History) -> Iterator[str]:
+    ended = history.run_ended
+    if ended is None or ended.outcome != "finished":
+        return
+    planned = history.planned_steps
+    step = (ended.metrics or {}).get("step")
+    if planned is not None and step != planned:
+        yield f"said finished at step {step} of {planned}"
+    if not history.attempts:
+        return
+    last = history.attempts[-1]
+    if last.end is not None and last.end.cause != "finished":
+        yield f"said finished, but {last.name} ended {last.end.cause} ({last.end.place})"
+    if planned is not None and last.last_step(0) != planned:
+        yield f"said finished, but rank 0 of {last.name} was at step {last.last_step(0)} of {planned}"
+    missing = sorted(set(range(last.world_size)) - last.finished)
+    if missing:
+        yield f"said finished, but ranks {missing} of {last.name} never returned from the training function"
+
+
+def _failed(history: History) -> Iterator[str]:
+    for ended in history.all(RunEnded):
+        if ended.outcome != "failed":
+            continue
+        if not (ended.error or "").strip():
+            yield f"term {ended.term} said failed and named no error"
+        own = [attempt for attempt in history.attempts if attempt.end and attempt.end.term == ended.term]
+        if own and own[-1].end is not None and own[-1].end.cause == "finished":
+            yield f"term {ended.term} said failed, but {own[-1].name} had finished ({own[-1].end.place})"
+
+
+def _interrupted(history: History) -> Iterator[str]:
+    faults = [event for event in history.all(FaultInjected) if event.name in INTERRUPTIONS]
+    for ended in history.all(RunEnded):
+        superseded = any(event.term > ended.term for event in history.all(TermBegan))
+        if ended.outcome == "interrupted" and not faults and not superseded:
+            yield f"term {ended.term} said interrupted, and nobody interrupted it"
+
+
+def _log(history: History) -> Iterator[str]:
+    """The log ends as `fit()` said."""
+    ended = history.run_ended
+    if not history.has_log or ended is None:
+        return
+    finales = [entry for entry in history.of(Finale) if entry.term <= ended.term]
+    last = finales[-1] if finales else None
+    if ended.outcome in ("finished", "failed") and (last is None or last.outcome != ended.outcome):
+        yield f"said {ended.outcome}, the log says {last.outcome if last else 'nothing of an end'}"
+    if ended.outcome == "interrupted" and last is not None and last.term == ended.term:
+        yield f"said interrupted, the log says {last.outcome} ({last.place})"

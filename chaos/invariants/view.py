@@ -1,0 +1,395 @@
+"""A history as the invariants read it: indexed once, pure, nothing of it judged here.
+
+What the controller did is a list of entries in the order that counts. Where the subject has a durable log,
+its records are that list (a driver killed between writing a record and testifying it has still written it);
+else it is the controller's own testimony, by term. What the workers testified hangs below the attempt that
+they belong to. Clocks are used for durations and near borders only, never to order two writers closer than
+CLOCK_SKEW_S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+from shaketable.chaos.history import (
+    AnyEvent,
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointDeleted,
+    Committed,
+    DriverExited,
+    DriverStarted,
+    Event,
+    ExperimentBegan,
+    HistoryError,
+    LogRecord,
+    NodeJoined,
+    Resumed,
+    RunEnded,
+    Stepped,
+    TermBegan,
+    WorkerFinished,
+    WorkerStarted,
+)
+from shaketable.chaos.plan import Configuration, Expect
+
+CLOCK_SKEW_S = 0.5
+
+E = TypeVar("E", bound=Event)
+T = TypeVar("T")
+
+
+# ---- what the controller did ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`position` is the place in the order that counts, `number` the log number where there is a log."""
+
+    position: int
+    number: int | None
+    at_s: float
+    term: int
+
+    @property
+    def place(self) -> str:
+        return f"term {self.term}" if self.number is None else f"log record {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening(Entry):
+    """A driver took over. `spent` is what it said it starts from, None where it did not say."""
+
+    reopened: bool
+    spent: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Entry):
+    attempt: int
+    world_size: int
+    members: tuple[tuple[int, str], ...]  # rank, node id
+    resume: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(Entry):
+    attempt: int
+    index: int
+    checkpoint: str
+    files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion(Entry):
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class End(Entry):
+    attempt: int
+    cause: str
+    account: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finale(Entry):
+    outcome: str
+    error: str | None
+    metrics: Mapping[str, Any] | None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt with everything that was testified in it."""
+
+    start: Start
+    end: End | None = None
+    workers: list[WorkerStarted] = field(default_factory=list)
+    resumed: list[Resumed] = field(default_factory=list)
+    steps: dict[int, list[Stepped]] = field(default_factory=dict)  # by rank
+    finished: set[int] = field(default_factory=set)  # ranks whose training function returned
+    commits: list[Commit] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        return self.start.attempt
+
+    @property
+    def name(self) -> str:
+        return (
+            f"attempt {self.number}"
+            if self.start.number is not None
+            else f"attempt {self.start.term}.{self.number}"
+        )
+
+    @property
+    def world_size(self) -> int:
+        return self.start.world_size
+
+    @property
+    def begin_s(self) -> float:
+        return self.start.at_s
+
+    @property
+    def end_s(self) -> float:
+        return self.end.at_s if self.end is not None else float("inf")
+
+    def last_step(self, rank: int) -> int | None:
+        """The last step that `rank` did or had done in what it resumed; None if it said neither."""
+        done = [event.step for event in self.steps.get(rank, [])]
+        done += [event.step for event in self.resumed if event.rank == rank]
+        return max(done, default=None)
+
+    def all_entered(self) -> bool:
+        return {event.rank for event in self.workers} >= set(range(self.world_size))
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One life of the driver, with the configuration it was given."""
+
+    started: DriverStarted
+    exited: DriverExited | None
+    configuration: Configuration
+
+
+class History:
+    """All of it, indexed. Missing parts are empty; what that means is for the invariant to say."""
+
+    def __init__(self, events: Sequence[AnyEvent]) -> None:
+        self.events = tuple(events)
+        began = self.all(ExperimentBegan)
+        self.began = began[0] if began else None
+        self.configuration = _configuration(began[0].configuration if began else {})
+        self.expect = _known(Expect, began[0].expect if began else {})
+        self.subject = self.began.subject if self.began else self.configuration.subject
+        self.launches = _launches(self)
+        self.nodes = self.all(NodeJoined)
+        self.has_log = bool(self.all(LogRecord))
+        self.entries = _from_log(self) if self.has_log else _from_testimony(self)
+        self.attempts = _attempts(self)
+        self.ends = self.of(End)
+        self.commits = self.of(Commit)
+        self.strays = [
+            event for event in self.all(WorkerStarted) if self.attempt(event.term, event.attempt) is None
+        ]
+        _hang_up(self)
+
+    def all(self, kind: type[E]) -> list[E]:
+        """Every event of one kind, in the order of the history."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def of(self, kind: type[T]) -> list[T]:
+        """Every entry of one kind, in the order that counts."""
+        return [entry for entry in self.entries if isinstance(entry, kind)]
+
+    def attempt(self, term: int | None, number: int | None) -> Attempt | None:
+        """The attempt that an event of `term` means by `number`. Where there is a log, numbers count over the
+        whole run, and whoever takes it over also ends what it finds open; else each term counts for
+        itself."""
+        if term is None or number is None:
+            return None
+        same = [a for a in self.attempts if a.number == number]
+        exact = [a for a in same if a.start.term == term]
+        inherited = [a for a in same if self.has_log and a.start.term < term]
+        found = exact or inherited
+        return found[-1] if found else None
+
+    def attempt_at(self, at_s: float) -> Attempt | None:
+        """The attempt that was open at a time."""
+        found = [a for a in self.attempts if a.begin_s <= at_s <= a.end_s]
+        return found[-1] if found else None
+
+    def following(self, attempt: Attempt) -> Attempt | None:
+        later = [a for a in self.attempts if a.start.position > attempt.start.position]
+        return later[0] if later else None
+
+    def settings(self, term: int) -> Configuration:
+        """The configuration that the driver of `term` was given."""
+        launch = self.launch_of(next((e for e in self.all(TermBegan) if e.term == term), None))
+        return launch.configuration if launch is not None else self.configuration
+
+    def launch_of(self, event: Event | None) -> Launch | None:
+        """Whose event it is: the launch with the writer's pid, else the latest one before it."""
+        if event is None:
+            return None
+        by_pid = [launch for launch in self.launches if f"-{launch.started.pid}-" in event.writer]
+        before = [launch for launch in self.launches if launch.started.at_s <= event.at_s]
+        found = by_pid or before
+        return found[-1] if found else None
+
+    def latest_commit(self, position: int) -> Commit | None:
+        """The commit that counts at a place in the order."""
+        before = [entry for entry in self.commits if entry.position < position]
+        return before[-1] if before else None
+
+    def deleted(self) -> set[str]:
+        return {entry.checkpoint for entry in self.of(Deletion)}
+
+    def committed_step(self, commit: Commit) -> Stepped | None:
+        """What was testified, with a checkpoint, for the report that `commit` made durable."""
+        attempt = self.attempt(commit.term, commit.attempt)
+        steps = [step for rank in sorted(attempt.steps) for step in attempt.steps[rank]] if attempt else []
+        return next((step for step in steps if step.step == commit.index and step.checkpoint), None)
+
+    @property
+    def run_ended(self) -> RunEnded | None:
+        """What the last `fit()` said."""
+        ended = self.all(RunEnded)
+        return max(ended, key=lambda event: (event.term, event.at_s)) if ended else None
+
+    @property
+    def hash_chained(self) -> bool:
+        """Whether the job is the one whose digests can be computed from the configuration."""
+        return _is_ours(self.configuration.job, "hash_chain")
+
+    @property
+    def testifies_state(self) -> bool:
+        """Whether the job says itself what it resumed (ours do)."""
+        return self.hash_chained or _is_ours(self.configuration.job, "torch_ddp")
+
+    @property
+    def planned_steps(self) -> int | None:
+        """How many steps a whole run has, where the job is one of ours."""
+        if not self.testifies_state:
+            return None
+        last = self.launches[-1].configuration if self.launches else self.configuration
+        return int(last.job_config.get("steps", 40))
+
+
+# ---- how it is indexed ---------------------------------------------------------------------------------------
+
+
+def _is_ours(job: str, name: str) -> bool:
+    module, _, function = job.partition(":")
+    return function == name and module.startswith("shaketable.")
+
+
+def _known(kind: type[T], values: Mapping[str, Any]) -> T:
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # only ever dataclasses
+    return kind(**{key: value for key, value in values.items() if key in names})
+
+
+def _configuration(values: Mapping[str, Any]) -> Configuration:
+    made = _known(Configuration, values)
+    workers = made.num_workers
+    return made if isinstance(workers, int) else replace(made, num_workers=(int(workers[0]), int(workers[1])))
+
+
+def _launches(history: History) -> list[Launch]:
+    base = dict(history.began.configuration) if history.began else {}
+    exits = {event.launch: event for event in history.all(DriverExited)}
+    launches = []
+    for started in sorted(history.all(DriverStarted), key=lambda event: event.launch):
+        base |= started.changed  # a relaunch keeps what the one before was given
+        launches.append(Launch(started, exits.get(started.launch), _configuration(base)))
+    return launches
+
+
+def _from_log(history: History) -> tuple[Entry, ...]:
+    spent = {event.term: event.spent for event in history.all(TermBegan)}
+    records = sorted(history.all(LogRecord), key=lambda event: event.number)
+    entries = []
+    for position, event in enumerate(records):
+        record = {**event.record, "spent": spent.get(event.record.get("term", 0))}
+        make = _RECORDS.get(record.get("kind", ""))
+        if make is None:
+            continue  # kinds that say nothing to an invariant
+        try:
+            entries.append(
+                make((position, event.number, float(record.get("at_s", 0.0)), record["term"]), record)
+            )
+        except (KeyError, TypeError) as error:
+            raise HistoryError(f"log record {event.number}: not as expected: {error!r}") from error
+    return tuple(entries)
+
+
+_Stem = tuple[int, int | None, float, int]
+_RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
+    "opened": lambda stem, r: Opening(*stem, bool(r.get("reopened", False)), r["spent"]),
+    "attempt_started": lambda stem, r: Start(
+        *stem,
+        r["attempt"],
+        r["world_size"],
+        tuple((m["rank"], m["node_id"]) for m in r["members"]),
+        r["resume"],
+    ),
+    "checkpoint_committed": lambda stem, r: Commit(
+        *stem, r["attempt"], r["index"], r["checkpoint"], len(r.get("files", ()))
+    ),
+    "checkpoint_deleted": lambda stem, r: Deletion(*stem, r["checkpoint"]),
+    "attempt_ended": lambda stem, r: End(*stem, r["attempt"], r["cause"], r["account"]),
+    "run_finished": lambda stem, r: Finale(*stem, "finished", None, r.get("metrics")),
+    "run_failed": lambda stem, r: Finale(*stem, "failed", r.get("error"), None),
+}
+
+
+def _from_testimony(history: History) -> tuple[Entry, ...]:
+    kinds = (TermBegan, AttemptStarted, Committed, CheckpointDeleted, AttemptEnded, RunEnded)
+    said = sorted(
+        (event for event in history.events if isinstance(event, kinds)), key=lambda event: event.term
+    )  # stable: within a term as it was testified
+    entries: list[Entry] = []
+    failed = False
+    for position, event in enumerate(said):
+        entries.append(_entry((position, None, event.at_s, event.term), event, failed))
+        if isinstance(event, RunEnded):
+            failed = event.outcome == "failed"
+    return tuple(entries)
+
+
+def _entry(
+    stem: _Stem,
+    event: TermBegan | AttemptStarted | Committed | CheckpointDeleted | AttemptEnded | RunEnded,
+    failed_before: bool,
+) -> Entry:
+    match event:
+        case TermBegan():
+            return Opening(*stem, failed_before, event.spent)
+        case AttemptStarted():
+            members = tuple((member.rank, member.node_id) for member in event.members)
+            return Start(*stem, event.attempt, event.world_size, members, event.resume)
+        case Committed():
+            return Commit(*stem, event.attempt, event.index, event.checkpoint)
+        case CheckpointDeleted():
+            return Deletion(*stem, event.checkpoint)
+        case AttemptEnded():
+            return End(*stem, event.attempt, event.cause, event.account)
+        case RunEnded():
+            return Finale(*stem, event.outcome, event.error, event.metrics)
+
+
+def _attempts(history: History) -> list[Attempt]:
+    return [Attempt(entry) for entry in history.entries if isinstance(entry, Start)]
+
+
+def _hang_up(history: History) -> None:
+    """Put every ending, commit and worker's word below its attempt."""
+    for end in history.ends:
+        if (attempt := history.attempt(end.term, end.attempt)) is not None and attempt.end is None:
+            attempt.end = end
+    for commit in history.commits:
+        if (attempt := history.attempt(commit.term, commit.attempt)) is not None:
+            attempt.commits.append(commit)
+    _hang_up_workers(history, history.events)
+
+
+def _hang_up_workers(history: History, events: Iterable[AnyEvent]) -> None:
+    for event in events:
+        if not isinstance(event, WorkerStarted | Resumed | Stepped | WorkerFinished):
+            continue
+        attempt = history.attempt(event.term, event.attempt)
+        if attempt is None:
+            continue
+        match event:
+            case WorkerStarted():
+                attempt.workers.append(event)
+            case Resumed():
+                attempt.resumed.append(event)
+            case Stepped():
+                attempt.steps.setdefault(event.rank, []).append(event)
+            case WorkerFinished():
+                attempt.finished.add(event.rank)

@@ -1,0 +1,69 @@
+"""world-size-bounds: every attempt has between min and max workers, with the ranks 0..n-1 once each, and the
+workers themselves see the same world."""
+
+from __future__ import annotations
+
+from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.plan import Configuration, Finding
+
+NAME = "world-size-bounds"
+
+
+def bounds(configuration: Configuration) -> tuple[int, int]:
+    workers = configuration.num_workers
+    return (workers, workers) if isinstance(workers, int) else workers
+
+
+def world_size_bounds(history: History) -> Finding:
+    if not history.attempts:
+        return not_applicable(NAME, "no attempt was testified")
+    if history.has_log and history.strays:
+        stray = history.strays[0]
+        return failed(
+            NAME, f"rank {stray.rank} entered attempt {stray.attempt} of term {stray.term}, never started"
+        )
+    for attempt in history.attempts:
+        if (wrong := _wrong(history, attempt)) is not None:
+            return failed(NAME, f"{attempt.name} ({attempt.start.place}) {wrong}")
+    sizes = [attempt.world_size for attempt in history.attempts]
+    return passed(NAME, f"{counted(len(sizes), 'attempt')} with {', '.join(map(str, sizes))} workers")
+
+
+def _wrong(history: History, attempt: Attempt) -> str | None:
+    least, most = bounds(history.settings(attempt.start.term))
+    size, ranks = attempt.world_size, sorted(rank for rank, _ in attempt.start.members)
+    if not least <= size <= most:
+        return f"has {counted(size, 'worker')}, allowed are {least} to {most}"
+    if ranks != list(range(size)):
+        return f"has {counted(size, 'worker')} and the ranks {ranks}"
+    return _wrong_workers(attempt) or _missing(history, attempt)
+
+
+def _wrong_workers(attempt: Attempt) -> str | None:
+    nodes, pids = dict(attempt.start.members), dict[int, int]()
+    for worker in attempt.workers:
+        if not 0 <= worker.rank < attempt.world_size:
+            return f"has {counted(attempt.world_size, 'worker')}, but rank {worker.rank} entered it"
+        if worker.world_size != attempt.world_size:
+            return f"has {counted(attempt.world_size, 'worker')}, rank {worker.rank} sees {worker.world_size}"
+        if pids.setdefault(worker.rank, worker.pid) != worker.pid:
+            return f"has rank {worker.rank} twice: pid {pids[worker.rank]} and pid {worker.pid}"
+        if worker.node_id and nodes[worker.rank] and worker.node_id != nodes[worker.rank]:
+            return f"has rank {worker.rank} on node {nodes[worker.rank][:8]}, it ran on {worker.node_id[:8]}"
+    for step in (step for steps in attempt.steps.values() for step in steps):
+        if step.world_size != attempt.world_size or not 0 <= step.rank < attempt.world_size:
+            return (
+                f"has {counted(attempt.world_size, 'worker')},"
+                f" step {step.step} was taken by rank {step.rank} of {step.world_size}"
+            )
+    return None
+
+
+def _missing(history: History, attempt: Attempt) -> str | None:
+    """Our own jobs take no step before all are in; any job must have been entered by all to have finished."""
+    whole = (history.testifies_state and attempt.steps) or (attempt.end and attempt.end.cause == "finished")
+    if not whole or attempt.all_entered():
+        return None
+    missing = sorted(set(range(attempt.world_size)) - {worker.rank for worker in attempt.workers})
+    return f"took steps with {counted(attempt.world_size, 'worker')}, but ranks {missing} never entered"

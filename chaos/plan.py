@@ -1,0 +1,76 @@
+"""What one experiment is, as values: the same whether it came from a Chaos Toolkit file or from `shake(...)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["finished", "failed", "interrupted"]
+Target = dict[str, Any]  # {"rank": 1} | {"node": 2} | {"random": 2}   (validated by chaos/targets.py)
+Trigger = dict[str, Any]  # {"step": 12} | {"event": "upload_started", "nth": 2} | {"state": "RESTARTING"}
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The flat `configuration` of an experiment file; every key may be overridden with `--var key=value`."""
+
+    subject: Literal["bundled", "ray-train"] = "bundled"
+    cluster: str = "local"
+    seed: int = 0
+    job: str = "shaketable.workloads:hash_chain"
+    job_config: dict[str, Any] = field(default_factory=dict)
+    nodes: int = 3
+    num_workers: int | tuple[int, int] = (1, 3)
+    max_failures: int = 0
+    max_preemption_failures: int = -1
+    elastic_resize_monitor_interval_s: float = 1.0
+    heartbeat_timeout_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """One fault of the method: `name` as in the file (`sigkill_worker`), what it hits, when, and what else it takes."""
+
+    name: str
+    target: Target | None = None
+    at: Trigger | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """What is particular to this experiment; all applicable invariants are judged besides."""
+
+    outcome: Outcome = "finished"
+    charged: dict[str, int] = field(default_factory=dict)  # per account, whole run; absent accounts: 0
+    steps_lost: int | None = None  # at most this many steps were done twice because of the faults; None: any
+    within_s: float = 300.0  # hangs, never slowness
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    title: str
+    configuration: Configuration
+    faults: tuple[FaultPlan, ...]
+    expect: Expect
+
+
+Verdict = Literal["PASS", "FAIL", "INVALID"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One invariant's answer. `status`: PASS, FAIL, or NOT APPLICABLE with the reason why."""
+
+    invariant: str
+    status: Literal["PASS", "FAIL", "NOT APPLICABLE"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict on one experiment with one sentence of reason, and every invariant's own answer."""
+
+    verdict: Verdict
+    reason: str
+    findings: tuple[Finding, ...] = ()

@@ -1,0 +1,101 @@
+"""The subject `bundled`: shaketable's own runtime. Its run log is read back record by record, and its checkpoints
+through its own verified reader.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shaketable.chaos.history import AnyEvent, CheckpointProbed, Committed, LogRecord
+from shaketable.chaos.subjects.launching import start_driver
+from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed
+from shaketable.chaos.subjects.protocol import Launch
+from shaketable.runtime.errors import LogViolation, StorageError
+from shaketable.runtime.fold import RunState, fold
+from shaketable.runtime.nodecache import restore
+from shaketable.runtime.records import CheckpointCommitted
+from shaketable.runtime.runlog import RunLog
+from shaketable.runtime.storage import CHECKPOINTS, LOG, locate_run
+
+UNREADABLE = (StorageError, LogViolation)
+
+
+class Bundled:
+    name = "bundled"
+
+    def start_driver(self, launch: Launch, log: Path) -> subprocess.Popen[bytes]:
+        return start_driver(launch, log, {})
+
+    def log_records(self, storage_path: str, name: str) -> list[LogRecord]:
+        """As they lie there, whatever the runtime would think of them."""
+        files = sorted((locate_run(storage_path, name) / LOG).glob("[0-9]*.json"))
+        return [LogRecord(number=int(path.stem), record=_raw(path)) for path in files]
+
+    def probe_checkpoints(
+        self, events: Sequence[AnyEvent], storage_path: str, name: str
+    ) -> list[CheckpointProbed]:
+        run, digests = locate_run(storage_path, name), has_digests(events)
+        try:
+            state = fold(RunLog(run).read())
+        except UNREADABLE as error:
+            return [broken(commit, f"the run log cannot be read: {error}") for commit in committed(events)]
+        return [_probe(run, state, commit, digests) for commit in _commits(events, state)]
+
+    def files_left(self, storage_path: str, name: str) -> list[str]:
+        run = locate_run(storage_path, name)
+        try:
+            state = fold(RunLog(run).read())
+        except UNREADABLE as error:
+            return [f"the run log cannot be read, so nothing tells what belongs there: {error}"]
+        known = {commit.checkpoint for commit in state.commits}
+        return [
+            *_others(run, {LOG, CHECKPOINTS}, "neither log nor checkpoints"),
+            *_others(
+                run / LOG, {f"{number:010d}.json" for number in range(state.next_number)}, "not a record"
+            ),
+            *_others(run / CHECKPOINTS, known, "not committed, never removed"),
+            *(f"{path.relative_to(run)}: a temporary" for path in sorted(run.glob(f"{CHECKPOINTS}/**/.*"))),
+        ]
+
+
+def _commits(events: Sequence[AnyEvent], state: RunState) -> list[Committed]:
+    """What the harness was told of and what the log has: a driver may be killed between the two."""
+    told = committed(events)
+    names = {commit.checkpoint for commit in told}
+    untold = (commit for commit in state.commits if commit.checkpoint not in names)
+    return [*told, *map(_as_event, untold)]
+
+
+def _as_event(commit: CheckpointCommitted) -> Committed:
+    return Committed(
+        term=commit.term, attempt=commit.attempt, index=commit.index, checkpoint=commit.checkpoint
+    )
+
+
+def _probe(run: Path, state: RunState, commit: Committed, digests: bool) -> CheckpointProbed:
+    record = state.commit_named(commit.checkpoint)
+    if record is None:
+        return broken(commit, "the run log does not have it, and no deletion of it was testified")
+    with tempfile.TemporaryDirectory(prefix="shaketable-probe-") as cache:
+        try:
+            return probed(commit, restore(run, record, Path(cache)), digests=digests)
+        except StorageError as error:
+            return broken(commit, str(error))
+
+
+def _raw(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        return {"kind": "unreadable", "error": str(error)}
+
+
+def _others(directory: Path, known: Iterable[str], what: str) -> list[str]:
+    present = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    return [f"{directory.name}/{name}: {what}" for name in present if name not in set(known)]

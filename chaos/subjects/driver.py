@@ -1,0 +1,96 @@
+"""The driver of a run under test, as a process: `python -m shaketable.chaos.subjects.driver SPEC.json`.
+
+It does what a user's own script does: connects to Ray, builds the subject's trainer around the job, calls `fit()`.
+Besides, it testifies what `fit()` gave. It exits 0 where the run finished, 1 where it failed, 130 and 143 where a
+signal ended it (as far as the subject leaves it that choice), 2 where the job itself cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Protocol
+
+import ray
+from ray.job_config import JobConfig
+
+from shaketable.chaos.history import RunEnded
+from shaketable.chaos.plan import Outcome
+from shaketable.chaos.subjects.jobs import Job, JobError, load_job
+from shaketable.chaos.subjects.launching import Spec, read_spec
+from shaketable.chaos.subjects.protocol import Launch
+from shaketable.chaos.witness import Witness, WitnessConfig
+
+# The driver's end of each subject: a module with `run(launch, job, witness) -> Run`.
+RUNS = {
+    "bundled": "shaketable.chaos.subjects.bundled_driver",
+    "ray-train": "shaketable.chaos.subjects.ray_train_driver",
+}
+ERROR_LENGTH = 1000
+
+
+class Run(Protocol):
+    """A trainer that is ready to go. `term` is known at the latest when `fit` is over."""
+
+    @property
+    def term(self) -> int: ...
+    def fit(self) -> dict[str, Any] | None:
+        """Run it to its end; returns the metrics of the result."""
+        ...
+
+    def outcome(self, error: Exception) -> Outcome:
+        """What an exception from `fit` means for the run."""
+        ...
+
+
+def main(arguments: list[str]) -> int:
+    spec = read_spec(Path(arguments[0]))
+    launch = spec.to_launch(WitnessConfig.load(os.environ.pop(WitnessConfig.ENV)))
+    try:
+        job = load_job(launch.effective.job)
+    except JobError as error:
+        print(error, file=sys.stderr)
+        return 2
+    witness = Witness(launch.witness, "driver")
+    _connect(spec)
+    return _drive(launch, job, witness)
+
+
+def _connect(spec: Spec) -> None:
+    """Workers import the job from where the harness can; Ray adds the working directory by itself."""
+    ray.init(
+        address=spec.address,
+        log_to_driver=False,
+        job_config=JobConfig(_py_driver_sys_path=spec.paths),
+    )
+
+
+def _drive(launch: Launch, job: Job, witness: Witness) -> int:
+    run: Run = importlib.import_module(RUNS[launch.effective.subject]).run(launch, job, witness)
+    try:
+        metrics = run.fit()
+    except (KeyboardInterrupt, SystemExit) as error:
+        witness.testify(RunEnded(term=run.term, outcome="interrupted", error=repr(error)))
+        if isinstance(error, KeyboardInterrupt):
+            return 130
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever fit() raises is what the run gave its caller)
+        traceback.print_exc()
+        witness.testify(RunEnded(term=run.term, outcome=run.outcome(error), error=_one_line(error)))
+        return 1
+    witness.testify(RunEnded(term=run.term, outcome="finished", metrics=metrics))
+    return 0
+
+
+def _one_line(error: BaseException) -> str:
+    """Its beginning and its end: a traceback says what happened in its last line."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    half = ERROR_LENGTH // 2
+    return text if len(text) <= ERROR_LENGTH else f"{text[:half]} ... {text[-half:]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""How a job is named and found: `package.module:function`, or a file that a test's function was pickled into."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+Job = Callable[..., Any]
+TORCH_WORKLOAD = ("shaketable.chaos.workloads.torch_ddp", "torch_ddp")  # it imports torch when it runs
+
+
+class JobError(Exception):
+    """The job cannot be found or loaded; the message names it and says what is expected."""
+
+
+def load_job(text: str) -> Job:
+    """The training function that `job` of the configuration names."""
+    job = _unpickled(Path(text)) if text.endswith(".pkl") else _imported(text)
+    if not callable(job):
+        raise JobError(f"job {text!r} is a {type(job).__name__}, not a function")
+    return cast(Job, job)
+
+
+def _imported(text: str) -> Any:
+    module, _, function = text.partition(":")
+    if not module or not function:
+        raise JobError(f"job {text!r}: write package.module:function")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
+            raise JobError(f"job {text!r}: no module named {error.name!r} on {_path()}") from error
+        raise
+    except AttributeError as error:
+        raise JobError(f"job {text!r}: module {module!r} has no {function!r}") from error
+
+
+def _unpickled(path: Path) -> Any:
+    from ray import cloudpickle  # the same that Ray takes the function to its workers with
+
+    if not path.is_file():
+        raise JobError(f"job {str(path)!r}: no such file")
+    return cloudpickle.loads(path.read_bytes())
+
+
+def _path() -> str:
+    import sys
+
+    return ", ".join(entry or "." for entry in sys.path)
+
+
+def uses_torch(job: Job) -> bool:
+    """Whether the subject has to set torch.distributed up for it. A function may say so (`job.backend = "torch"`, or
+    None); otherwise it does if its module holds anything of torch."""
+    if (job.__module__, getattr(job, "__name__", "")) == TORCH_WORKLOAD:
+        return True
+    if hasattr(job, "backend"):
+        return bool(job.backend == "torch")
+    return any(_of_torch(value) for value in getattr(job, "__globals__", {}).values())
+
+
+def _of_torch(value: object) -> bool:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return isinstance(name, str) and (name.split(".")[0] == "torch" or name.startswith("ray.train.torch"))

@@ -1,0 +1,66 @@
+"""Reading a committed checkpoint back after the run, whatever subject wrote it: every byte of it, and what a
+hash-chain job says about itself in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shaketable.chaos.history import AnyEvent, CheckpointDeleted, CheckpointProbed, Committed, Stepped
+from shaketable.chaos.workloads import chain_checkpoint
+from shaketable.chaos.workloads.chain_checkpoint import BrokenCheckpoint
+
+BLOCK_BYTES = 1 << 20
+
+
+class Unreadable(Exception):
+    """A checkpoint that was committed and cannot be read back; says what is missing or broken."""
+
+
+def committed(events: Sequence[AnyEvent]) -> list[Committed]:
+    """The commits that must still be there, each once."""
+    deleted = {event.checkpoint for event in events if isinstance(event, CheckpointDeleted)}
+    commits = {event.checkpoint: event for event in events if isinstance(event, Committed)}
+    return [commit for name, commit in commits.items() if name not in deleted]
+
+
+def has_digests(events: Sequence[AnyEvent]) -> bool:
+    return any(isinstance(event, Stepped) and event.digest is not None for event in events)
+
+
+def probed(commit: Committed, directory: Path, *, digests: bool) -> CheckpointProbed:
+    """What came out of reading `directory`, the checkpoint's content."""
+    try:
+        read_all(directory)
+        step, digest = _chain_state(directory) if digests else (None, None)
+    except (Unreadable, BrokenCheckpoint, OSError) as error:
+        return broken(commit, str(error))
+    return CheckpointProbed(
+        checkpoint=commit.checkpoint, index=commit.index, ok=True, step=step, digest=digest
+    )
+
+
+def broken(commit: Committed, reason: str) -> CheckpointProbed:
+    return CheckpointProbed(checkpoint=commit.checkpoint, index=commit.index, ok=False, reason=reason)
+
+
+def read_all(directory: Path) -> None:
+    """Every byte of every file, thrown away: storage that lists a file need not be able to give it."""
+    if not directory.is_dir():
+        raise Unreadable(f"{directory}: no such directory")
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    if not files:
+        raise Unreadable(f"{directory}: no file in it")
+    for path in files:
+        with path.open("rb") as file:
+            while file.read(BLOCK_BYTES):
+                pass
+
+
+def _chain_state(directory: Path) -> tuple[int | None, str | None]:
+    """Step and digest of a hash-chain checkpoint, verified by the job's own checksum; None for other jobs'."""
+    if not any(directory.glob("state*.json")):
+        return None, None
+    state = chain_checkpoint.read(directory)
+    return state.step, state.digest

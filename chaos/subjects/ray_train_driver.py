@@ -1,0 +1,71 @@
+"""The driver's end of the subject `ray-train`: a Ray Train V2 trainer around the job, as a user writes it.
+
+Budgets, bounds and intervals come from the configuration; everything else is Ray Train's own default, but for the
+environment that `ray_train.py` sets.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+from shaketable.chaos.plan import Configuration, Outcome
+from shaketable.chaos.subjects.jobs import Job, uses_torch
+from shaketable.chaos.subjects.protocol import Launch
+from shaketable.chaos.subjects.ray_train_callbacks import TERM_ENV
+from shaketable.chaos.subjects.witnessed import Witnessed
+from shaketable.chaos.witness import Witness, WitnessConfig
+
+
+class RayTrainRun:
+    def __init__(self, launch: Launch, job: Job) -> None:
+        self.term = launch.launch + 1  # Ray Train has none of its own
+        os.environ[WitnessConfig.ENV] = launch.witness.dump()  # for the observer, which is made in fit()
+        os.environ[TERM_ENV] = str(self.term)
+        self._trainer = _trainer(launch, job)
+
+    def fit(self) -> dict[str, Any] | None:
+        metrics: dict[str, Any] | None = self._trainer.fit().metrics
+        return metrics
+
+    def outcome(self, error: Exception) -> Outcome:
+        return "failed"
+
+
+def _trainer(launch: Launch, job: Job) -> Any:
+    configuration = launch.effective
+    return _kind(job)(
+        Witnessed(job, "ray-train", launch.witness),
+        train_loop_config=configuration.job_config,
+        scaling_config=_scaling(configuration),
+        run_config=RunConfig(
+            name=launch.name,
+            storage_path=launch.storage_path,
+            failure_config=FailureConfig(
+                max_failures=configuration.max_failures,
+                max_preemption_failures=configuration.max_preemption_failures,
+            ),
+        ),
+    )
+
+
+def _kind(job: Job) -> Any:
+    if not uses_torch(job):
+        return DataParallelTrainer
+    from ray.train.v2.torch.torch_trainer import TorchTrainer
+
+    return TorchTrainer
+
+
+def _scaling(configuration: Configuration) -> Any:
+    interval_s = configuration.elastic_resize_monitor_interval_s
+    if isinstance(configuration.num_workers, int):
+        return ScalingConfig(num_workers=configuration.num_workers)
+    return ScalingConfig(num_workers=configuration.num_workers, elastic_resize_monitor_interval_s=interval_s)
+
+
+def run(launch: Launch, job: Job, witness: Witness) -> RayTrainRun:
+    return RayTrainRun(launch, job)

@@ -1,0 +1,75 @@
+"""The wrapper around any training function that makes its worker testify: started, stepped, uploading, reported,
+finished.
+
+It travels to the workers by cloudpickle with the function inside, on every subject in the same way, and leaves the
+function itself alone: what the function imports, calls and returns is its own business.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from shaketable.chaos.history import WorkerFinished, WorkerStarted
+from shaketable.chaos.subjects import session
+from shaketable.chaos.subjects.session import InjectedError, Session, Side
+from shaketable.chaos.witness import Witness, WitnessConfig
+
+__all__ = ["InjectedError", "Witnessed"]
+
+# The worker's end of each subject: a module with `enter() -> Side`. Imported in the worker only, by name, so that
+# neither subject needs the other's packages.
+SIDES = {
+    "bundled": "shaketable.chaos.subjects.bundled_worker",
+    "ray-train": "shaketable.chaos.subjects.ray_train_worker",
+}
+
+
+@dataclass(frozen=True)
+class Witnessed:
+    """`job` as a training function of `subject`. Without `witness` it runs the same way and testifies nothing."""
+
+    job: Callable[..., Any]
+    subject: str
+    witness: WitnessConfig | None = None
+
+    def __call__(self, config: dict[str, Any]) -> Any:
+        side: Side = importlib.import_module(SIDES[self.subject]).enter()
+        with ExitStack() as stack:
+            witness = Witness(self.witness, "worker") if self.witness is not None else None
+            if witness is not None:
+                stack.callback(witness.close)
+            directory = self.witness.directory if self.witness is not None else None
+            here = Session(side, witness, directory)
+            stack.enter_context(session.active(here))
+            stack.enter_context(side.listening(here))
+            return self._run(here, config)
+
+    def _run(self, here: Session, config: dict[str, Any]) -> Any:
+        term, attempt, rank, world_size, node_id = here.side.where
+        here.testify(
+            WorkerStarted(
+                term=term,
+                attempt=attempt,
+                rank=rank,
+                world_size=world_size,
+                node_id=node_id,
+                pid=os.getpid(),
+                resume=here.side.resume,
+            )
+        )
+        result = self.job(config) if wants_config(self.job) else self.job()
+        here.testify(WorkerFinished(term=term, attempt=attempt, rank=rank))
+        return result
+
+
+def wants_config(job: Callable[..., Any]) -> bool:
+    """Whether the function takes the job's configuration: Ray Train accepts both kinds."""
+    parameters = inspect.signature(job).parameters.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(p.kind in positional and p.default is p.empty for p in parameters)

@@ -1,0 +1,54 @@
+"""What a workload needs from the subject that runs it, as types: the part of
+`shaketable.chaos.subjects.session` that is used here. A workload imports that module only when it runs, so
+its mathematics can be used without any subject.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from shaketable.chaos.history import Event
+
+Where = tuple[int, int, int, int, str]  # term, attempt, rank, world size, node id
+
+
+class Checkpoint(Protocol):
+    def as_directory(self) -> AbstractContextManager[Any]: ...
+
+
+class CheckpointClass(Protocol):
+    def from_directory(self, path: str, /) -> Any: ...
+
+
+class Api(Protocol):
+    """Ray Train's names."""
+
+    @property
+    def Checkpoint(self) -> Any: ...
+
+    def report(self, metrics: dict[str, Any], checkpoint: Any = None) -> None: ...
+
+    def get_checkpoint(self) -> Any: ...
+
+    def checkpoint_requested(self) -> bool: ...
+
+    def broadcast_from_rank_zero(self, data: Any) -> Any: ...
+
+
+class Session(Protocol):
+    def api(self) -> Api: ...
+
+    def testify(self, event: Event) -> None: ...
+
+    def where(self) -> Where: ...
+
+    def stepped(
+        self,
+        step: int,
+        *,
+        digest: str | None = None,
+        samples: list[int] | None = None,
+        checkpoint: bool = False,
+        metrics: dict[str, Any] | None = None,
+    ) -> None: ...

@@ -1,0 +1,193 @@
+"""The checks that every kind of cluster must pass, as functions over the protocol.
+
+Each takes a running cluster, starts the nodes that it is going to hurt, and leaves the others as they were, so that
+they run in any order on one cluster; `check_teardown` comes last and closes it. A test suite calls them one by one.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from shaketable.clusters import processes
+from shaketable.clusters.protocol import Cluster, ClusterError
+
+SEEN_S = 60.0  # a machine's loss as Ray sees it: 14 s for SIGKILL by its defaults
+DRAINED_S = 45.0  # `ray start` gives a busy node 30 s after SIGTERM
+GONE_S = 20.0
+FREED_S = 30.0
+LOOK_S = 0.05
+
+# A driver that holds an actor on one node, a placement group that can never be placed, and with it a pending demand.
+DRIVER = """
+import sys, ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
+@ray.remote(num_cpus=1)
+class Held:
+    def answer(self): return 42
+there = NodeAffinitySchedulingStrategy(sys.argv[2], soft=False)
+actor = Held.options(scheduling_strategy=there).remote()
+ray.get(actor.answer.remote())
+group = ray.util.placement_group([{"CPU": 999}])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+class Nonconformance(AssertionError):
+    """The cluster broke a promise of the protocol; the message says which, and what was seen."""
+
+
+def expect(holds: bool, promise: str, seen: object) -> None:
+    if not holds:
+        raise Nonconformance(f"promised: {promise}; seen: {seen}")
+
+
+def eventually(
+    look: Callable[[], object], good: Callable[[object], bool], within_s: float, promise: str
+) -> None:
+    deadline = time.monotonic() + within_s
+    while not good(seen := look()):
+        if time.monotonic() > deadline:
+            raise Nonconformance(f"promised within {within_s:g} s: {promise}; seen: {seen}")
+        time.sleep(LOOK_S)
+
+
+def empty(seen: object) -> bool:
+    return not seen
+
+
+def check_starts_alive_and_clean(cluster: Cluster) -> None:
+    nodes = cluster.nodes()
+    expect(bool(nodes) and 0 not in [node.number for node in nodes], "worker nodes, numbered from 1", nodes)
+    for node in nodes:
+        state, pids = cluster.state(node.number), cluster.pids(node.number)
+        expect(state == "alive", f"node {node.number} is alive in Ray's own view", state)
+        expect(bool(pids), f"node {node.number} has processes", pids)
+    expect(cluster.leftovers() == [], "nothing left over on a new cluster", cluster.leftovers())
+
+
+def check_unknown_node_is_an_error(cluster: Cluster) -> None:
+    for ask in (cluster.node, cluster.pids, cluster.state):
+        try:
+            answer = ask(4711)
+        except ClusterError as error:
+            expect("4711" in str(error), "the error names the node", error)
+        else:
+            raise Nonconformance(f"promised: ClusterError for a node that never was; seen: {answer}")
+
+
+def check_added_node_is_new_and_alive(cluster: Cluster) -> None:
+    before = cluster.nodes()
+    node = cluster.add_node()
+    expect(node not in before and node.node_id != "", "a number and an id of its own", node)
+    expect(node in cluster.nodes(), "the added node is in the book", cluster.nodes())
+    expect(cluster.state(node.number) == "alive", "alive on return", cluster.state(node.number))
+    _remove(cluster, node.number)
+
+
+def check_sigterm_drains_and_ends(cluster: Cluster) -> None:
+    node = cluster.add_node()
+    signalled = cluster.signal_node(node.number, signal.SIGTERM)
+    expect(len(signalled) == 1, "SIGTERM goes to one process, `ray start`", signalled)
+    expect(node not in cluster.nodes(), "out of the book at once", cluster.nodes())
+    cluster.wait_state(node.number, "dead", DRAINED_S)
+    eventually(lambda: cluster.pids(node.number), empty, DRAINED_S, "no process is left after SIGTERM")
+
+
+def check_sigkill_leaves_nothing_and_is_seen(cluster: Cluster) -> None:
+    node = cluster.add_node()
+    before = cluster.pids(node.number)
+    killed = cluster.signal_node(node.number, signal.SIGKILL)
+    expect(set(killed) >= set(before), "every process is signalled", (before, killed))
+    expect(cluster.pids(node.number) == [], "no process is left after SIGKILL", cluster.pids(node.number))
+    expect(node not in cluster.nodes(), "out of the book at once", cluster.nodes())
+    cluster.wait_state(node.number, "dead", SEEN_S)
+    expect(cluster.node(number=node.number) == node, "a dead node keeps its name", node)
+
+
+def check_short_freeze_does_no_harm(cluster: Cluster) -> None:
+    node = cluster.add_node()
+    before = cluster.pids(node.number)
+    stopped = cluster.signal_node(node.number, signal.SIGSTOP)
+    expect(set(stopped) >= set(before), "every process is stopped", (before, stopped))
+    expect(cluster.state(node.number) == "alive", "Ray has not noticed yet", cluster.state(node.number))
+    thawed = cluster.signal_node(node.number, signal.SIGCONT)
+    expect(set(thawed) >= set(stopped), "every process goes on", (stopped, thawed))
+    expect(cluster.state(node.number) == "alive", "alive after the thaw", cluster.state(node.number))
+    _remove(cluster, node.number)
+
+
+def check_frozen_node_can_be_killed(cluster: Cluster) -> None:
+    node = cluster.add_node()
+    cluster.signal_node(node.number, signal.SIGSTOP)
+    cluster.signal_node(node.number, signal.SIGKILL)
+    expect(cluster.pids(node.number) == [], "SIGKILL ends stopped processes", cluster.pids(node.number))
+
+
+def check_leftovers_and_drain_are_seen(cluster: Cluster) -> None:
+    """One driver for both: a busy node drains without dying, and what the driver holds is left over until it ends."""
+    node = cluster.add_node()
+    with _driver(cluster, node.node_id):
+        eventually(
+            lambda: [line.split()[0] for line in cluster.leftovers()],
+            lambda kinds: isinstance(kinds, list) and {"actor", "placement", "pending"} <= set(kinds),
+            SEEN_S, "leftovers shows the actor, the placement group and the demand",
+        )  # fmt: skip
+        cluster.drain_node(node.number, 60.0)
+        cluster.wait_state(node.number, "draining", SEEN_S)
+    eventually(cluster.leftovers, empty, FREED_S, "nothing is left over once the driver has ended")
+    cluster.wait_state(node.number, "dead", DRAINED_S)  # a draining node ends itself as soon as it is idle
+
+
+def check_teardown(cluster: Cluster) -> None:
+    """With one node frozen: teardown must not depend on anybody's cooperation. Twice: it is idempotent."""
+    number = cluster.add_node().number
+    cluster.signal_node(number, signal.SIGSTOP)
+    pids = [pid for node in [0, *(node.number for node in cluster.nodes())] for pid in cluster.pids(node)]
+    cluster.close()
+    cluster.close()
+    left = sorted(processes.living().keys() & set(pids))
+    expect(left == [], "teardown leaves no process", left)
+
+
+CHECKS = (
+    check_starts_alive_and_clean,
+    check_unknown_node_is_an_error,
+    check_added_node_is_new_and_alive,
+    check_sigterm_drains_and_ends,
+    check_sigkill_leaves_nothing_and_is_seen,
+    check_short_freeze_does_no_harm,
+    check_frozen_node_can_be_killed,
+    check_leftovers_and_drain_are_seen,
+)  # and check_teardown, last
+
+
+def _remove(cluster: Cluster, number: int) -> None:
+    cluster.signal_node(number, signal.SIGTERM)
+    cluster.wait_state(number, "dead", DRAINED_S)
+
+
+@contextmanager
+def _driver(cluster: Cluster, node_id: str) -> Iterator[None]:
+    """A driver that has what it asked for. It ends with the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, cluster.address, node_id],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        expect(said == "ready\n", "a driver gets an actor on the node it names", said)
+        yield
+    finally:
+        try:
+            process.communicate(timeout=GONE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,324 @@
+"""A Ray cluster on this machine: a head without CPUs, and worker nodes that are `ray start --block` processes.
+
+What is sent to a node is what production sends: SIGTERM to `ray start` (drain, then exit), SIGKILL or SIGSTOP to
+everything the node runs. Whether it worked is asked of Ray's own view, never assumed.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from shaketable.clusters import node as nodes_
+from shaketable.clusters import processes
+from shaketable.clusters.node import NodeProcess
+from shaketable.clusters.protocol import ClusterError, Node, NodeState, Shape
+from shaketable.clusters.versions import check_ray
+from shaketable.clusters.view import RayView
+from shaketable.clusters.watchdog import Watchdog
+
+HEAD = 0
+GCS_UP_S = 60.0
+NODE_ALIVE_S = 60.0
+LOOK_S = 0.02
+FREE_BYTES_NEEDED = 500_000_000
+OPEN_FILES_NEEDED = 1024
+LONGEST_DIRECTORY = 38  # + /12/session_<date>_<time>_<pid>/sockets/plasma_store: at most 107 characters
+
+# For tests that only have to get past Ray's noticing: a killed node is noticed after 2 s instead of 14, a frozen one
+# after 8 instead of 62. Never the default, for what a user's job goes through is Ray as it comes.
+QUICK_TO_NOTICE = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+
+
+class LocalCluster:
+    """`LocalCluster(Shape(nodes=3))` returns when Ray's own view shows all of them alive.
+
+    `directory`, when given, must not exist or be empty; it is removed in the end. `environment` is added to that of
+    every node, for example `RAY_health_check_period_ms`: by default all of Ray's own time-outs are left as they are.
+    """
+
+    kind = "local"
+
+    def __init__(
+        self, shape: Shape, directory: Path | None = None, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        check_ray()
+        check_open_files()
+        self.shape = shape
+        self.id = uuid.uuid4().hex[:12]
+        self.directory = prepare(directory)
+        self._environment = dict(environment or {})
+        self._nodes: dict[int, NodeProcess] = {}
+        self._closed = False
+        self._view_or_none: RayView | None = None
+        self._watchdog = Watchdog(f"{self.id}:", self.directory)
+        try:
+            self._start_all()
+        except BaseException:  # Ctrl-C included: nothing may be left of a cluster that nobody holds
+            self.close()
+            raise
+
+    # -- starting
+
+    def _start_all(self) -> None:
+        self._start(HEAD, nodes_.head_arguments())
+        self.address = f"{own_ip()}:{self._gcs_port()}"
+        # The nodes wait for the head by themselves; starting them now hides their import time behind the head's.
+        numbers = range(1, self.shape.nodes + 1)
+        for number in numbers:
+            self._start(number, nodes_.worker_arguments(self.address, self.shape.cpus_per_node))
+        self._connect(*numbers)
+
+    def _connect(self, *numbers: int) -> None:
+        """Look through Ray's own eyes from here on, and wait until they see the head and these nodes."""
+        self._gcs_port()
+        self._view_or_none = RayView(self.address)
+        for number in (HEAD, *numbers):
+            self._wait_joined(number)
+
+    def _start(self, number: int, arguments: list[str]) -> None:
+        self._nodes[number] = nodes_.start(
+            number, f"{self.id}:{number}", self.directory / str(number), arguments, self._environment
+        )
+
+    def _gcs_port(self) -> int:
+        """The head's GCS listens where the kernel let it, and says so in a file."""
+        head = self._nodes[HEAD]
+
+        def published() -> str | None:
+            head.check_starting()
+            files = head.directory.glob("session_2*/gcs_server_port_*")
+            return next((text for file in files if (text := file.read_text().strip()).isdigit()), None)
+
+        return int(self._wait(published, GCS_UP_S, "the head's GCS publishes its port", head))
+
+    def _wait_joined(self, number: int) -> None:
+        node = self._nodes[number]
+
+        def joined() -> str | None:
+            node.check_starting()
+            seen = (one for one in self._view.nodes() if Path(one.temp_dir) == node.directory)
+            return next((one.node_id for one in seen if one.state == "alive"), None)
+
+        node.node_id = self._wait(joined, NODE_ALIVE_S, "it is alive in Ray's own view", node)
+
+    def _wait(self, look: Callable[[], str | None], within_s: float, until: str, node: NodeProcess) -> str:
+        deadline = time.monotonic() + within_s
+        while (found := look()) is None:
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"node {node.number}: waited {within_s:g} s until {until}, in vain. "
+                    f"{nodes_.hint(node.tail())}\n{node.tail()}"
+                )
+            time.sleep(LOOK_S)
+        return found
+
+    @property
+    def _view(self) -> RayView:
+        if self._view_or_none is None:
+            raise ClusterError(f"cluster {self.id} is closed: start another one")
+        return self._view_or_none
+
+    # -- nodes
+
+    def nodes(self) -> list[Node]:
+        """A node that was sent SIGTERM or SIGKILL, or whose `ray start` has ended, is no longer in the book."""
+        return [
+            Node(number, node.node_id)
+            for number, node in sorted(self._nodes.items())
+            if number != HEAD and not node.leaving and node.running()
+        ]
+
+    def node(self, number: int) -> Node:
+        return Node(number, self._worker(number).node_id)
+
+    def add_node(self) -> Node:
+        return self.add_nodes(1)[0]
+
+    def add_nodes(self, count: int) -> list[Node]:
+        """Several at once, side by side."""
+        first = max(self._nodes) + 1
+        numbers = range(first, first + count)
+        for number in numbers:
+            self._start(number, nodes_.worker_arguments(self.address, self.shape.cpus_per_node))
+        for number in numbers:
+            self._wait_joined(number)
+        return [self.node(number) for number in numbers]
+
+    def _worker(self, number: int) -> NodeProcess:
+        self._view  # noqa: B018  says that the cluster is closed, where it is
+        if number == HEAD:
+            raise ClusterError("node 0 is the head, which hosts no worker: name a worker node, 1 or above")
+        return self._known(number)
+
+    def _known(self, number: int) -> NodeProcess:
+        if number not in self._nodes:
+            have = ", ".join(str(known) for known in sorted(self._nodes) if known != HEAD)
+            raise ClusterError(f"there is no node {number}: this cluster has started {have}")
+        return self._nodes[number]
+
+    def pids(self, number: int) -> list[int]:
+        return sorted(processes.find(self._known(number).mark))
+
+    # -- faults
+
+    def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
+        node = self._worker(number)
+        try:
+            return self._signal(node, sig)
+        except processes.ProcessesRemain as error:
+            raise ClusterError(f"node {number}: {error}") from error
+
+    def _signal(self, node: NodeProcess, sig: signal.Signals) -> list[int]:
+        if sig == signal.SIGTERM:
+            node.leaving = True
+            return processes.send([node.process.pid] if node.running() else [], sig)
+        if sig == signal.SIGKILL:
+            node.leaving = True
+            killed = processes.kill_all(node.mark)
+            node.process.wait()
+            return killed
+        if sig == signal.SIGSTOP:
+            return processes.stop_all(node.mark)
+        if sig == signal.SIGCONT:
+            return processes.send(self.pids(node.number), sig)
+        raise ClusterError(f"a node takes SIGTERM, SIGKILL, SIGSTOP or SIGCONT, not {sig.name}")
+
+    def drain_node(self, number: int, deadline_s: float) -> None:
+        node = self._worker(number)
+        self._view.drain(node.node_id, int((time.time() + deadline_s) * 1000))
+
+    def forget_gone_nodes(self) -> None:
+        """Remove what is left, processes and files, of nodes out of the book: a long-lived cluster must not grow."""
+        in_the_book = {node.number for node in self.nodes()} | {HEAD}
+        for number in self._nodes.keys() - in_the_book:
+            self.signal_node(number, signal.SIGKILL)
+            shutil.rmtree(self._nodes[number].directory, ignore_errors=True)
+
+    # -- Ray's own view
+
+    def state(self, number: int) -> NodeState:
+        node_id = self._worker(number).node_id
+        states = [seen.state for seen in self._view.nodes() if seen.node_id == node_id]
+        return states[0] if states else "dead"
+
+    def wait_state(self, number: int, state: NodeState, timeout_s: float) -> float:
+        began = time.monotonic()
+        while (seen := self.state(number)) != state:
+            if time.monotonic() - began > timeout_s:
+                raise ClusterError(
+                    f"node {number}: waited {timeout_s:g} s for {state} in Ray's own view, which says {seen}"
+                )
+            time.sleep(LOOK_S)
+        return time.monotonic() - began
+
+    def leftovers(self) -> list[str]:
+        return self._view.leftovers()
+
+    def blemishes(self) -> list[str]:
+        """Why the next run would not find this cluster as new: leftovers, and Ray's own detached helpers too (some
+        remember the last run), held resources, processes that lost their node, nodes on which Ray's view and the
+        book disagree."""
+        return (
+            self._view.leftovers(but=frozenset())
+            + self._view.in_use()
+            + self._strays()
+            + self._disagreements()
+        )
+
+    def _strays(self) -> list[str]:
+        among = processes.living()
+        roots = [node.process.pid for node in self._nodes.values() if node.running()]
+        stray = processes.find(f"{self.id}:").keys() - processes.descendants(roots, among)
+        return [f"stray process {processes.describe([pid])}" for pid in sorted(stray)]
+
+    def _disagreements(self) -> list[str]:
+        book = {node.node_id for node in self.nodes()} | {self._nodes[HEAD].node_id}
+        seen = {one.node_id: one.state for one in self._view.nodes() if one.state != "dead"}
+        wrong = {
+            node_id for node_id in book | seen.keys() if (node_id in book) != (seen.get(node_id) == "alive")
+        }
+        return [
+            f"node {node_id[:8]} is {seen.get(node_id, 'dead')} in Ray's own view"
+            for node_id in sorted(wrong)
+        ]
+
+    # -- the end
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._view_or_none = None  # before its GCS dies
+        try:
+            processes.kill_all(f"{self.id}:")
+            for node in self._nodes.values():
+                node.process.wait()
+        except processes.ProcessesRemain as error:
+            raise ClusterError(f"cluster {self.id} could not be torn down: {error}") from error
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self._watchdog.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def own_ip() -> str:
+    """The address that Ray gives to nodes of this machine (it never takes the loopback)."""
+    import ray.util
+
+    found: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return found
+
+
+def prepare(directory: Path | None) -> Path:
+    """A short, empty directory on a disk with room. Raises ClusterError that says what is wrong with it."""
+    if directory is None:
+        base = Path(tempfile.gettempdir())
+        short = base if len(str(base)) + len("/shk-12345678") <= LONGEST_DIRECTORY else Path("/tmp")
+        directory = Path(tempfile.mkdtemp(prefix="shk-", dir=short))
+    directory = directory.resolve()
+    if len(str(directory)) > LONGEST_DIRECTORY:
+        raise ClusterError(
+            f"{directory} is too long for Ray's Unix sockets: "
+            f"give a directory of at most {LONGEST_DIRECTORY} characters"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise ClusterError(
+            f"{directory} is not empty: the cluster's directory is removed in the end, give a new one"
+        )
+    if (free := shutil.disk_usage(directory).free) < FREE_BYTES_NEEDED:
+        directory.rmdir()
+        raise ClusterError(
+            f"{directory} has {free / 1e6:.0f} MB free, a cluster needs {FREE_BYTES_NEEDED / 1e6:.0f} MB: "
+            "free some space, or set TMPDIR"
+        )
+    return directory
+
+
+def check_open_files() -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_NEEDED:
+        raise ClusterError(
+            f"only {soft} open files are allowed, Ray needs {OPEN_FILES_NEEDED}: run `ulimit -n 65536` first"
+        )

@@ -1,0 +1,91 @@
+"""What every kind of cluster offers the harness: nodes that can be added, hurt, watched and torn down.
+
+A node is named by the harness with a small number (0 is the head, which hosts no worker); Ray's own hex id is
+`Node.node_id`. Whatever a cluster cannot do raises `Unsupported`, which makes the experiment INVALID, never red.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+NodeState = Literal["alive", "draining", "dead"]
+
+
+class ClusterError(Exception):
+    """The cluster could not do what was asked; the message names the node, what was seen, and what to do."""
+
+
+class Unsupported(ClusterError):
+    """This kind of cluster has no way to do that; the message says which kinds have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is started: `nodes` worker nodes, each with `cpus_per_node` CPUs (one worker asks for one CPU)."""
+
+    nodes: int
+    cpus_per_node: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    number: int
+    node_id: str
+
+
+class Cluster(Protocol):
+    """A running cluster. Use as a context manager: leaving it tears everything down."""
+
+    kind: str  # "local", ...
+    address: str  # what goes into RAY_ADDRESS
+
+    def nodes(self) -> list[Node]:
+        """The worker nodes that are alive in the harness's book (not killed, not removed), by number."""
+        ...
+
+    def node(self, number: int) -> Node:
+        """Any worker node ever started, dead ones too. Raises ClusterError for an unknown number."""
+        ...
+
+    def add_node(self) -> Node:
+        """Start one more worker node and return once it is alive in Ray's own view."""
+        ...
+
+    def pids(self, number: int) -> list[int]:
+        """Every live process of the node: the `ray start`, the raylet, its workers, and all their descendants."""
+        ...
+
+    def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
+        """Send `sig`. SIGTERM goes to the node's `ray start --block` alone (in production: drain, then exit);
+        SIGKILL, SIGSTOP and SIGCONT go to every process of the node at once. Returns the pids signalled."""
+        ...
+
+    def drain_node(self, number: int, deadline_s: float) -> None:
+        """Announce a preemption of the node with Ray's own drain request, `deadline_s` from now."""
+        ...
+
+    def state(self, number: int) -> NodeState:
+        """The node as Ray's own view has it now."""
+        ...
+
+    def wait_state(self, number: int, state: NodeState, timeout_s: float) -> float:
+        """Wait until Ray's own view agrees; returns the seconds it took, raises ClusterError past the deadline."""
+        ...
+
+    def leftovers(self) -> list[str]:
+        """What a run may have left behind on this idle cluster: one line for each live actor, placement group
+        (created or pending) and pending resource demand, in Ray's own view. Empty when clean."""
+        ...
+
+    def close(self) -> None:
+        """Tear down to zero processes and files, whatever state the nodes are in. Idempotent."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,151 @@
+"""Ray's own view of a cluster, read from its GCS without `ray.init`, so that one process can watch many clusters.
+
+Every question is one remote call with a deadline (about half a millisecond). Ray ends a process whose open question has
+waited 60 s for a dead GCS (`gcs_rpc_server_reconnect_timeout_s`); with a deadline on each it does not (tried: 3 min).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from shaketable.clusters.protocol import ClusterError, NodeState
+
+ANSWER_S = 10.0  # a GCS that needs longer than that on one machine is as good as dead
+
+# Detached helpers that Ray itself leaves on a cluster by design; no subject can be blamed for them.
+RAYS_OWN = frozenset({"AutoscalingCoordinator", "_AutoscalingCoordinatorActor", "PlacementGroupCleaner"})
+DEAD_ACTOR, REMOVED_GROUP, DEAD_NODE = "DEAD", "REMOVED", "DEAD"
+
+T = TypeVar("T")
+
+
+def _ray(module: str) -> Any:
+    """Ray's compiled and generated modules, which have no types; imported late, for `ray` takes 0.4 s."""
+    return importlib.import_module(f"ray.{module}")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    node_id: str
+    temp_dir: str  # every node of ours has one of its own, which is how it is recognised
+    state: NodeState
+    is_head: bool
+
+
+class RayView:
+    """What Ray's GCS at `address` says. Raises ClusterError where it does not answer in time."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._client = self._ask("the first contact", lambda: _ray("_raylet").GcsClient(address=address))
+
+    def _ask(self, question: str, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except (_ray("exceptions").RayError, RuntimeError, ConnectionError, TimeoutError) as error:
+            raise ClusterError(
+                f"Ray's GCS at {self.address} did not answer {question} within {ANSWER_S:g} s ({error}). "
+                "Look whether the head node still runs, and into the logs in its directory"
+            ) from error
+
+    def nodes(self) -> list[SeenNode]:
+        known = self._ask("which nodes it knows", lambda: self._client.get_all_node_info(timeout=ANSWER_S))
+        draining = self._ask("which nodes drain", lambda: self._client.get_draining_nodes(timeout=ANSWER_S))
+        dead = _ray("core.generated.gcs_pb2").GcsNodeInfo.GcsNodeState.DEAD
+        return [
+            SeenNode(
+                node_id=node_id.hex(),
+                temp_dir=info.temp_dir,
+                state="dead" if info.state == dead else "draining" if node_id.hex() in draining else "alive",
+                is_head=info.is_head_node,
+            )
+            for node_id, info in known.items()
+        ]
+
+    def drain(self, node_id: str, deadline_ms: int) -> None:
+        """The request a preemption notice becomes. `node_id` is hex: binary is accepted by Ray and does nothing."""
+        reasons = _ray("core.generated.autoscaler_pb2").DrainNodeReason
+        accepted, why = self._ask(
+            f"the drain request for node {node_id[:8]}",
+            lambda: self._client.drain_node(
+                node_id,
+                reasons.DRAIN_NODE_REASON_PREEMPTION,
+                "preemption announced by shaketable",
+                deadline_ms,
+                timeout=ANSWER_S,
+            ),
+        )
+        if not accepted:
+            raise ClusterError(f"Ray refused to drain node {node_id[:8]}: {why}")
+
+    def leftovers(self, *, but: frozenset[str] = RAYS_OWN) -> list[str]:
+        return self.actors(but=but) + self.placement_groups() + self.demand()
+
+    def _accessor(self) -> Any:
+        """For the tables that the client lacks. It knows no deadlines, so the client asks first."""
+        self.nodes()
+        raylet = _ray("_raylet")
+        options = raylet.GcsClientOptions.create(
+            self.address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=True
+        )
+        accessor = raylet.GlobalStateAccessor(options)
+        accessor.connect()
+        return accessor
+
+    def actors(self, *, but: frozenset[str] = RAYS_OWN) -> list[str]:
+        data = _ray("core.generated.gcs_pb2").ActorTableData
+        rows = self._ask("which actors live", lambda: self._accessor().get_actor_table(None, None))
+        actors = [(row, data.ActorState.Name(row.state)) for row in map(data.FromString, rows)]
+        return [
+            f"actor {actor.class_name} {actor.name or actor.actor_id.hex()} is {state}"
+            for actor, state in actors
+            if state != DEAD_ACTOR and actor.class_name not in but
+        ]
+
+    def placement_groups(self) -> list[str]:
+        data = _ray("core.generated.gcs_pb2").PlacementGroupTableData
+        rows = self._ask("which groups exist", lambda: self._accessor().get_placement_group_table())
+        groups = [(row, data.PlacementGroupState.Name(row.state)) for row in map(data.FromString, rows)]
+        return [
+            f"placement group {group.placement_group_id.hex()} of {len(group.bundles)} bundle(s) is {state}"
+            for group, state in groups
+            if state != REMOVED_GROUP
+        ]
+
+    def demand(self) -> list[str]:
+        """Pending demand as the autoscaler would see it: tasks and actors, gangs, and request_resources."""
+        state = self._resources()
+        return (
+            [
+                f"pending demand: {dict(one.request.resources_bundle)}"
+                for one in state.pending_resource_requests
+            ]
+            + [f"pending gang demand: {one.details}" for one in state.pending_gang_resource_requests]
+            + [
+                f"pending demand from request_resources: {len(one.resource_requests)} bundle(s)"
+                for one in state.cluster_resource_constraints
+                if one.resource_requests
+            ]
+        )
+
+    def in_use(self) -> list[str]:
+        """Resources of live nodes that somebody holds, one line per node."""
+        status = _ray("core.generated.autoscaler_pb2").NodeStatus
+        lines = []
+        for node in self._resources().node_states:
+            total, free = dict(node.total_resources), dict(node.available_resources)
+            used = {name: amount - free.get(name, 0.0) for name, amount in total.items()}
+            if status.Name(node.status) != DEAD_NODE and any(amount > 0 for amount in used.values()):
+                lines.append(f"node {node.node_id.hex()[:8]} has in use: {used}")
+        return lines
+
+    def _resources(self) -> Any:
+        reply = self._ask("what is demanded", lambda: self._client.get_cluster_status(timeout_s=ANSWER_S))
+        return (
+            _ray("core.generated.autoscaler_pb2")
+            .GetClusterStatusReply.FromString(reply)
+            .cluster_resource_state
+        )
