@@ -115,7 +115,15 @@ def _until(
 
 def kill_all(mark: str, within_s: float = GONE_AFTER_SIGKILL_S) -> list[int]:
     """SIGKILL until none is left, frozen ones too."""
-    return _until(mark, signal.SIGKILL, lambda found: sorted(found), within_s, "processes gone after SIGKILL")
+    deadline = time.monotonic() + within_s
+    name = "processes gone after SIGKILL"
+    killed = _until(mark, signal.SIGKILL, lambda found: sorted(found), within_s, name)
+    # A process that is ending has no environment any more, and is not found by it, but still holds its ports.
+    while ending := living().keys() & set(killed):
+        if time.monotonic() > deadline:
+            raise ProcessesRemain(f"{name}: after {within_s:g} s still ending: {describe(sorted(ending))}")
+        time.sleep(RESCAN_S)
+    return killed
 
 
 def stop_all(mark: str, within_s: float = STOPPED_AFTER_SIGSTOP_S) -> list[int]:

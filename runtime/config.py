@@ -134,7 +134,7 @@ class RunConfig:
     heartbeat_timeout_s: float = 20.0
     driver_lease_s: float = 30.0
     fence_check_s: float = 5.0
-    hold_timeout_s: float = 30.0
+    hold_timeout_s: float = 300.0
     finish_uploads_s: float = 10.0
     commit_timeout_s: float = 600.0
     start_settle_s: float = 15.0

@@ -502,8 +502,8 @@ class _Turn:
     def on_hold_deadline(self) -> None:
         hold = self.attempt.hold
         assert hold is not None, "the hold timer is armed only while holding"
-        if hold.reason == "preempted":
-            self.leave(Ending("preempted", f"{hold.detail}; no checkpoint before the deadline"))
+        if hold.reason == "preempted" or hold.patient:
+            self.leave(Ending(hold.reason, f"{hold.detail}; no checkpoint before the deadline"))
         else:
             self.cancel_hold("not every rank stopped for the resize in time; it will be tried again")
 

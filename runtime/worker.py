@@ -50,6 +50,9 @@ def _run(channel: Channel) -> int:
         backend, function, config = pickle.loads(task.task)
         backend.start(ours)
         ours.send(msg.Entered(attempt=attempt, rank=rank))
+        ours.exchange(
+            b""
+        )  # nobody is in the function before everybody can be: what fails in it is no start failure
         function(config) if config is not None else function()
         backend.stop()
     except SystemExit as leaving:

@@ -1,1 +1,51 @@
-"""Shaketable."""
+"""Shaketable: put elastic training through an earthquake before anyone lives in it.
+
+What a test in your own repository needs is here: `shake`, the faults, the targets and the triggers. The runtime is
+`shaketable.runtime`. Everything loads lazily: importing this package imports neither ray nor any extra.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shaketable.chaos.api import (
+        ShakeFailed,
+        ShakeInvalid,
+        Shaken,
+        add_node,
+        after,
+        drain_node,
+        event,
+        freeze_node,
+        freeze_worker,
+        node,
+        raise_in_worker,
+        randomly,
+        rank,
+        reached,
+        relaunch_driver,
+        shake,
+        sigint_driver,
+        sigkill_driver,
+        sigkill_node,
+        sigkill_worker,
+        sigterm_driver,
+        sigterm_node,
+        state,
+        step,
+    )
+
+__all__ = [
+    "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "drain_node", "event", "freeze_node",
+    "freeze_worker", "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake",
+    "sigint_driver", "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state",
+    "step",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("shaketable.chaos.api"), name)

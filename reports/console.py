@@ -1,0 +1,155 @@
+"""What the terminal shows: one line per experiment, and in a real terminal a live line for what is running.
+
+Lines are plain text wherever the output is not a terminal, so that a log file or a CI page holds no escape codes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console as RichConsole
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from shaketable.reports import results
+from shaketable.reports.results import Result, Run
+
+STYLES = {
+    "PASS": "green",
+    "GREEN": "bold green",
+    "INVALID": "yellow",
+    "FAIL": "bold red",
+    "ERROR": "bold magenta",
+    "RED": "bold red",
+    "INTERRUPTED": "bold yellow",
+}
+REFRESH_PER_SECOND = 8
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def header(run: Run, subject: str, cluster: str, nodes: Sequence[int]) -> str:
+    """`shaketable 0.1.0 · ray 2.60.0 · bundled on local (4 nodes) · seed 20261121`; nodes count the head."""
+    biggest = max(nodes, default=0) + 1
+    size = f"{'up to ' if len(set(nodes)) > 1 else ''}{biggest} nodes"
+    seed = "seeds of the files" if run.seed is None else f"seed {run.seed}"
+    return f"shaketable {run.shaketable} · ray {run.ray} · {subject} on {cluster} ({size}) · {seed}"
+
+
+def verdict_line(result: Result, width: int) -> str:
+    """`PASS     worker-crash    4.1 s  resumed at 12 from commit 11; ...`"""
+    return f"{result.verdict:<8} {result.name:<{width}} {result.seconds:>6.1f} s  {result.reason}".rstrip()
+
+
+def detail_lines(result: Result) -> list[str]:
+    """The indented lines below a verdict that somebody has to act on."""
+    if result.verdict == "PASS":
+        return []
+    lines = [f"  landed     {line}" for line in result.landed]
+    if result.verdict == "ERROR":
+        lines.append(f"  {results.NOT_YOUR_JOB}; traceback in {result.traceback}")
+    return [*lines, f"  reproduce  {result.reproduce}"] if result.reproduce else lines
+
+
+def canary_line(run: Run) -> str:
+    """`canary   resume-from-scratch: caught by resume-from-checkpoint`, or what is wrong with the canary."""
+    problem = results.canary_problem(run)
+    if problem:
+        return f"canary   {problem} ({results.NOT_YOUR_JOB})"
+    return f"canary   {run.canary.mutant}: caught by {run.canary.caught_by}" if run.canary else ""
+
+
+def last_line(run: Run, report: str) -> str:
+    """`GREEN  15 passed in 4 min 12 s   shaketable-results/latest/report.html`"""
+    took = f" in {results.duration(run.seconds)}" if run.seconds else ""
+    return f"{results.colour(run)}  {results.tally(run)}{took}" + (f"   {report}" if report else "")
+
+
+class Console:
+    """Prints as results come in. `last_event(name)` says in a few words what a running experiment did last."""
+
+    def __init__(
+        self, out: TextIO, width: int = 0, last_event: Callable[[str], str] = lambda name: ""
+    ) -> None:
+        self._tty = out.isatty() and os.environ.get("TERM") != "dumb"
+        plain = not self._tty or "NO_COLOR" in os.environ
+        self._rich = RichConsole(
+            file=out,
+            force_terminal=self._tty,
+            color_system=None if plain else "auto",
+            no_color=plain,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        self._width, self._last_event = width, last_event
+        self._running: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._live: Live | None = None
+
+    def line(self, text: str) -> None:
+        """One line of output, never wrapped; its first word is coloured when it is a verdict."""
+        first = text.partition(" ")[0]
+        styled = Text(text, end="")
+        styled.stylize(STYLES.get(first, "dim" if text.startswith("  ") else ""), 0, _span(text, first))
+        self._rich.print(styled, soft_wrap=True)
+
+    def started(self, name: str) -> None:
+        with self._lock:
+            self._running[name] = time.monotonic()
+
+    def finished(self, name: str, result: Result) -> None:
+        """`name` is what `started` was called with; the result of a second one of that name has another."""
+        with self._lock:
+            self._running.pop(name, None)
+        if not result.canary:  # the canary has its own line, after all others
+            for line in (verdict_line(result, self._width), *detail_lines(result)):
+                self.line(line)
+
+    def __enter__(self) -> Console:
+        if self._tty:
+            self._live = Live(
+                console=self._rich,
+                get_renderable=self._progress,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                refresh_per_second=REFRESH_PER_SECOND,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _progress(self) -> RenderableType:
+        with self._lock:
+            running = dict(self._running)
+        return Group(*(self._running_line(name, since) for name, since in running.items()))
+
+    def _running_line(self, name: str, since: float) -> Text:
+        running_s = time.monotonic() - since
+        frame = FRAMES[int(running_s * REFRESH_PER_SECOND) % len(FRAMES)]
+        text = Text(
+            f"{frame} {name:<{self._width}}  {running_s:>6.1f} s  ", no_wrap=True, overflow="ellipsis"
+        )
+        return text.append(self._last_event(name), style="dim")
+
+
+def _span(text: str, first: str) -> int:
+    return len(text) if text.startswith("  ") else len(first)
+
+
+def shown(path: Path) -> str:
+    """`path` as one would type it here: relative when it lies below the working directory."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path.absolute())

@@ -1,0 +1,315 @@
+"""A history as a picture's content: lanes of spans and marks in seconds since the experiment began. Pure.
+
+Lanes from top to bottom: faults, driver lives, attempts, commits, then one lane per node with a row for each worker
+it hosted. How it is drawn is `drawing.py`'s business.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from shaketable.chaos import history as h
+from shaketable.reports.landed import at_step, milliseconds, what
+
+ENDINGS = {
+    "finished": "good",
+    "resized": "info",
+    "preempted": "warn",
+    "interrupted": "mute",
+    "driver_lost": "mute",
+}
+E = TypeVar("E", bound=h.Event)
+MAX_STEP_MARKS = 300  # per worker: more would be a grey bar
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    start_s: float
+    end_s: float
+    kind: str
+    label: str = ""
+    tip: str = ""
+    row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    at_s: float
+    kind: str
+    label: str = ""
+    tip: str = ""
+    row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    label: str
+    kind: Literal["faults", "driver", "attempts", "commits", "node"]
+    spans: tuple[Span, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        rows = [span.row for span in self.spans] + [mark.row for mark in self.marks]
+        return 1 + max(rows, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """`world` are (second, world size) corners of a step line; `bounds` what it must stay within."""
+
+    duration_s: float
+    lanes: tuple[Lane, ...]
+    world: tuple[tuple[float, int], ...]
+    bounds: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One attempt, for the table below the picture."""
+
+    term: int
+    attempt: int
+    world_size: int
+    resume: str
+    started_s: float
+    lasted_s: float | None
+    cause: str
+    kind: str
+    account: str
+    detail: str
+
+
+def timeline(events: Sequence[h.AnyEvent]) -> Timeline | None:
+    """None when the history holds nothing that could be drawn."""
+    clock = _Clock(events)
+    if clock.end_s <= 0:
+        return None
+    lanes = (_faults(clock), _drivers(clock), _attempts_lane(clock), _commits(clock), *_nodes(clock))
+    return Timeline(
+        clock.end_s, tuple(lane for lane in lanes if lane.spans or lane.marks), _world(clock), _bounds(clock)
+    )
+
+
+def attempts(events: Sequence[h.AnyEvent]) -> tuple[AttemptRow, ...]:
+    clock = _Clock(events)
+    return tuple(_attempt_row(clock, start) for start in clock.of(h.AttemptStarted))
+
+
+class _Clock:
+    """The events by type, and the second at which each happened."""
+
+    def __init__(self, events: Sequence[h.AnyEvent]) -> None:
+        self.events = events
+        self._by_type: dict[type, list[Any]] = defaultdict(list)
+        for event in events:
+            self._by_type[type(event)].append(event)
+        self._zero_s = min((event.at_s for event in events), default=0.0)
+        after = (
+            h.LeakCheck,
+            h.CheckpointProbed,
+            h.LogRecord,
+            h.ReferenceRun,
+        )  # the inquest, not the experiment
+        self.end_s = max((self.s(event) for event in events if not isinstance(event, after)), default=0.0)
+        self.ends = {(e.term, e.attempt): e for e in self.of(h.AttemptEnded)}
+
+    def of(self, kind: type[E]) -> list[E]:
+        return self._by_type[kind]
+
+    def s(self, event: h.Event) -> float:
+        return event.at_s - self._zero_s
+
+    def end_of(self, start: h.AttemptStarted) -> float:
+        """When the attempt was over: its own ending, or else whatever made one impossible."""
+        if (ended := self.ends.get((start.term, start.attempt))) is not None:
+            return self.s(ended)
+        later = [
+            *self.of(h.AttemptStarted),
+            *self.of(h.TermBegan),
+            *self.of(h.DriverExited),
+            *self.of(h.RunEnded),
+        ]
+        return min((self.s(e) for e in later if e.at_s > start.at_s), default=self.end_s)
+
+
+def _faults(clock: _Clock) -> Lane:
+    """A row for each fault: two within 100 ms would cover each other."""
+    triggered = {e.fault: e for e in clock.of(h.FaultTriggered)}
+    injected = {e.fault: e for e in clock.of(h.FaultInjected)}
+    marks: list[Mark] = []
+    for seen in triggered.values():
+        label = "" if seen.fault in injected else seen.name
+        tip = f"{seen.name} triggered{at_step(seen)}"
+        marks.append(Mark(clock.s(seen), "triggered", label, tip, seen.fault))
+    for hit in injected.values():
+        label = f"{what(hit)}{at_step(triggered.get(hit.fault))}"
+        marks.append(Mark(clock.s(hit), "injected", label, f"{label}, second {clock.s(hit):.3f}", hit.fault))
+    marks += (_observed(clock, e) for e in clock.of(h.FaultObserved))
+    marks += (Mark(clock.s(e), "healed", "", f"{e.name} healed", e.fault) for e in clock.of(h.FaultHealed))
+    marks += (
+        Mark(clock.s(e), "missed", f"{e.name} missed", e.reason, e.fault) for e in clock.of(h.FaultMissed)
+    )
+    return Lane("faults", "faults", (), tuple(marks))
+
+
+def _observed(clock: _Clock, e: h.FaultObserved) -> Mark:
+    return Mark(clock.s(e), "observed", "", f"{e.evidence}, {milliseconds(e.after_ms)} after", e.fault)
+
+
+def _drivers(clock: _Clock) -> Lane:
+    exits = {e.launch: e for e in clock.of(h.DriverExited)}
+    spans = []
+    for e in clock.of(h.DriverStarted):
+        end = clock.s(exits[e.launch]) if e.launch in exits else clock.end_s
+        said = f"exit {exits[e.launch].code}" if e.launch in exits else "never exited"
+        changed = f", with {_pairs(e.changed)}" if e.changed else ""
+        kind = "good" if e.launch in exits and exits[e.launch].code == 0 else "mute"
+        spans.append(
+            Span(clock.s(e), end, kind, f"launch {e.launch} · {said}", f"driver pid {e.pid}{changed}: {said}")
+        )
+    return Lane("driver", "driver", tuple(spans))
+
+
+def _attempts_lane(clock: _Clock) -> Lane:
+    rows = [(start, _attempt_row(clock, start)) for start in clock.of(h.AttemptStarted)]
+    return Lane(
+        "attempts",
+        "attempts",
+        tuple(
+            Span(
+                row.started_s,
+                clock.end_of(start),
+                row.kind,
+                f"{row.attempt} · {_workers(row.world_size)}",
+                f"term {row.term} attempt {row.attempt}: {_workers(row.world_size)}, {row.resume}; {row.cause}"
+                + (f", charged to {row.account}" if row.account else "")
+                + (f" ({row.detail})" if row.detail else ""),
+            )
+            for start, row in rows
+        ),
+    )
+
+
+def _attempt_row(clock: _Clock, start: h.AttemptStarted) -> AttemptRow:
+    ended = clock.ends.get((start.term, start.attempt))
+    resume = (
+        "from scratch" if start.resume is None else f"from commit {_or(start.resume_index, start.resume)}"
+    )
+    cause = ended.cause if ended else "cut off"
+    return AttemptRow(
+        term=start.term,
+        attempt=start.attempt,
+        world_size=start.world_size,
+        resume=resume,
+        started_s=clock.s(start),
+        lasted_s=ended.at_s - start.at_s if ended else None,
+        cause=cause,
+        kind=ENDINGS.get(cause, "bad") if ended else "mute",
+        account=(ended.account or "") if ended else "",
+        detail=ended.detail if ended else "",
+    )
+
+
+def _commits(clock: _Clock) -> Lane:
+    commits = [
+        Mark(clock.s(e), "commit", "", f"commit {e.index} ({e.checkpoint}) at {clock.s(e):.3f} s")
+        for e in clock.of(h.Committed)
+    ]
+    return Lane("commits", "commits", (), tuple(commits))
+
+
+def _nodes(clock: _Clock) -> list[Lane]:
+    """Every node that joined, and every other node that a worker says it ran on (under its Ray id)."""
+    numbers = {e.node_id: e.node for e in clock.of(h.NodeJoined)}
+    hosts = dict.fromkeys([*numbers, *(e.node_id for e in clock.of(h.WorkerStarted))])
+    labels = {node_id: f"node {numbers[node_id]}" if node_id in numbers else node_id[:8] for node_id in hosts}
+    return [_node(clock, label, node_id) for node_id, label in labels.items()]
+
+
+def _node(clock: _Clock, label: str, node_id: str) -> Lane:
+    left = {e.node_id: clock.s(e) for e in clock.of(h.NodeLeft)}
+    alive = [
+        Span(
+            clock.s(e),
+            left.get(node_id, clock.end_s),
+            "alive",
+            "",
+            f"{label} alive in Ray's view ({node_id[:8]})",
+        )
+        for e in clock.of(h.NodeJoined)
+        if e.node_id == node_id
+    ]
+    workers = [e for e in clock.of(h.WorkerStarted) if e.node_id == node_id]
+    spans: list[Span] = []
+    marks: list[Mark] = []
+    for worker in workers:
+        peers = sorted(e.rank for e in workers if (e.term, e.attempt) == (worker.term, worker.attempt))
+        span = _worker(clock, worker, peers.index(worker.rank))
+        spans.append(span)
+        marks += _steps(clock, worker, span.row)
+    return Lane(label, "node", (*alive, *spans), tuple(marks))
+
+
+def _worker(clock: _Clock, worker: h.WorkerStarted, row: int) -> Span:
+    """A worker's life: until it finished, was hit, or its attempt was over."""
+    key = (worker.term, worker.attempt)
+    start = next((e for e in clock.of(h.AttemptStarted) if (e.term, e.attempt) == key), None)
+    ends = [clock.end_of(start) if start else clock.end_s]
+    ends += [
+        clock.s(e)
+        for e in clock.of(h.FaultInjected)
+        if e.attempt == worker.attempt and worker.rank in e.ranks and _kills(e)
+    ]
+    ends += [
+        clock.s(e) for e in clock.of(h.WorkerFinished) if (e.term, e.attempt, e.rank) == (*key, worker.rank)
+    ]
+    tip = f"rank {worker.rank} of {worker.world_size}, attempt {worker.attempt}, pid {worker.pid}"
+    end = max(min(ends), clock.s(worker))
+    return Span(clock.s(worker), end, f"worker parity-{worker.attempt % 2}", f"rank {worker.rank}", tip, row)
+
+
+def _kills(fault: h.FaultInjected) -> bool:
+    return fault.name.startswith("sigkill")
+
+
+def _steps(clock: _Clock, worker: h.WorkerStarted, row: int) -> Iterable[Mark]:
+    mine = [
+        e
+        for e in clock.of(h.Stepped)
+        if (e.term, e.attempt, e.rank) == (worker.term, worker.attempt, worker.rank)
+    ]
+    every = -(-len(mine) // MAX_STEP_MARKS) or 1
+    return [Mark(clock.s(e), "step", "", f"step {e.step}", row) for e in mine[::every]]
+
+
+def _world(clock: _Clock) -> tuple[tuple[float, int], ...]:
+    corners = [(0.0, 0)]
+    for start in clock.of(h.AttemptStarted):
+        corners += [(clock.s(start), start.world_size), (clock.end_of(start), 0)]
+    return (*sorted(corners, key=lambda corner: corner[0]), (clock.end_s, 0)) if len(corners) > 1 else ()
+
+
+def _bounds(clock: _Clock) -> tuple[int, int] | None:
+    began = clock.of(h.ExperimentBegan)
+    match began[0].configuration.get("num_workers") if began else None:
+        case [int(low), int(high)]:
+            return low, high
+        case int(fixed):
+            return fixed, fixed
+    return None
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())
+
+
+def _or(first: object, second: object) -> object:
+    return second if first is None else first

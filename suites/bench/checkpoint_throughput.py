@@ -1,0 +1,83 @@
+"""Checkpoint throughput: our upload against `cp` plus fsync of the same bytes, on the same disk in the same run.
+
+`cp` and the fsync of each copied file are what a careful shell script would do; ours also hashes every byte and syncs
+the directories. The two take turns, because a shared disk is rarely as fast twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from shaketable.runtime.checkpoints import upload
+
+MIB = 1 << 20
+
+
+def measure(
+    total_bytes: int, files: int, *, repeats: int = 5, directory: Path | None = None
+) -> tuple[float, float]:
+    """Median seconds (ours, cp and fsync) for `total_bytes` in `files` files below `directory` (default: temporary)."""
+    ours, theirs = measure_each(total_bytes, files, repeats=repeats, directory=directory)
+    return statistics.median(ours), statistics.median(theirs)
+
+
+def measure_each(
+    total_bytes: int, files: int, *, repeats: int = 5, directory: Path | None = None
+) -> tuple[list[float], list[float]]:
+    """Every single measurement, in seconds: (ours, cp and fsync)."""
+    with tempfile.TemporaryDirectory(dir=directory, prefix="checkpoint-throughput-") as name:
+        source, target = Path(name, "source"), Path(name, "target")
+        _fill(source, total_bytes, files)
+        turns = [(_timed(_upload, source, target), _timed(_cp_fsync, source, target)) for _ in range(repeats)]
+    return [ours for ours, _ in turns], [theirs for _, theirs in turns]
+
+
+def _fill(source: Path, total_bytes: int, files: int) -> None:
+    source.mkdir()
+    for number in range(files):
+        left = total_bytes // files
+        with (source / f"shard-{number:03d}.bin").open("wb") as file:
+            while left:
+                left -= file.write(os.urandom(min(MIB, left)))
+
+
+def _timed(copy: Callable[[Path, Path], object], source: Path, target: Path) -> float:
+    """Starts from nothing to write, ends with all of it on the disk."""
+    os.sync()
+    began_s = time.perf_counter()
+    copy(source, target)
+    took_s = time.perf_counter() - began_s
+    shutil.rmtree(target)
+    return took_s
+
+
+def _upload(source: Path, target: Path) -> None:
+    upload(source, target)
+
+
+def _cp_fsync(source: Path, target: Path) -> None:
+    subprocess.run(["cp", "-r", source, target], check=True)
+    for path in target.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+if __name__ == "__main__":
+    for count in map(int, sys.argv[1:] or ["16", "1"]):
+        ours_s, cp_fsync_s = measure(1024 * MIB, count)
+        row = {
+            "files": count,
+            "ours_s": ours_s,
+            "cp_fsync_s": cp_fsync_s,
+            "ratio_to_cp_fsync": cp_fsync_s / ours_s,
+        }
+        print(json.dumps(row))

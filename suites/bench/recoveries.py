@@ -1,0 +1,127 @@
+"""The scenarios in which something is lost or comes back: each hurts one long run again and again.
+
+Every scenario yields its samples as they come, so that an interrupted bench has what it had.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+from shaketable.chaos.history import AttemptStarted
+from shaketable.suites.bench.figures import Sample
+from shaketable.suites.bench.rig import Bed
+from shaketable.suites.bench.setting import WORKERS, Setting
+
+SMALL, MEBIBYTE = 256, 1 << 20
+STEADY = "4 workers, 50 ms steps, 256 B checkpoint every step"
+GROWING = "3 to 4 workers, 50 ms steps, 1 MiB checkpoint every step, resize interval 1 s"
+FROZEN = f"{STEADY}, heartbeat_timeout_s 5"
+
+
+def time_to_first_step(setting: Setting) -> Iterator[Sample]:
+    """From the start of the driver's process, imports included, on a cluster that is up."""
+    with setting.cluster() as cluster, setting.bed(cluster, checkpoint_bytes=SMALL) as bed:
+        for number in range(setting.repeat):
+            started_s = bed.launch(name=f"first-step-{number}")
+            step = bed.first_step_since(started_s)
+            bed.stop()
+            yield setting.sample("time_to_first_step_s", STEADY, step.at_s - started_s)
+
+
+def worker_crash(setting: Setting) -> Iterator[Sample]:
+    with setting.cluster() as cluster, setting.bed(cluster, checkpoint_bytes=SMALL) as bed:
+        bed.launch()
+        for number in range(setting.repeat):
+            attempt = bed.steady(WORKERS)
+            pid = bed.pid_of(attempt, _rank(number))
+            hurt_at_s = time.time()
+            os.kill(pid, signal.SIGKILL)
+            yield from _recovered(setting, bed, "recovery_worker_crash_s", STEADY, attempt, hurt_at_s)
+
+
+def node_sigkill(setting: Setting) -> Iterator[Sample]:
+    with setting.cluster() as cluster, setting.bed(cluster, checkpoint_bytes=SMALL) as bed:
+        bed.launch()
+        for number in range(setting.repeat):
+            attempt, node = _full(bed, number)
+            hurt_at_s = time.time()
+            cluster.signal_node(node, signal.SIGKILL)
+            yield from _recovered(setting, bed, "recovery_node_sigkill_s", STEADY, attempt, hurt_at_s)
+            cluster.add_node()
+
+
+def node_sigterm(setting: Setting) -> Iterator[Sample]:
+    with setting.cluster() as cluster, setting.bed(cluster, checkpoint_bytes=SMALL) as bed:
+        bed.launch()
+        for number in range(setting.repeat):
+            attempt, node = _full(bed, number)
+            hurt_at_s = time.time()
+            cluster.signal_node(node, signal.SIGTERM)
+            yield from _recovered(setting, bed, "recovery_node_sigterm_s", STEADY, attempt, hurt_at_s)
+            cluster.add_node()
+
+
+def node_frozen(setting: Setting) -> Iterator[Sample]:
+    """A machine that falls silent: every process of the node is stopped, no socket closes."""
+    with setting.cluster() as cluster, setting.bed(cluster, checkpoint_bytes=SMALL) as bed:
+        bed.launch()
+        for number in range(setting.repeat):
+            attempt, node = _full(bed, number)
+            hurt_at_s = time.time()
+            cluster.signal_node(node, signal.SIGSTOP)
+            yield from _recovered(setting, bed, "recovery_node_frozen_s", FROZEN, attempt, hurt_at_s)
+            cluster.signal_node(node, signal.SIGKILL)
+            cluster.add_node()
+
+
+def driver(setting: Setting) -> Iterator[Sample]:
+    """SIGKILL of the driver; relaunched as soon as it is gone."""
+    with setting.cluster() as cluster, setting.bed(cluster, checkpoint_bytes=SMALL) as bed:
+        bed.launch()
+        for _ in range(setting.repeat):
+            attempt = bed.steady(WORKERS)
+            hurt_at_s = time.time()
+            bed.stop(signal.SIGKILL)
+            bed.launch()
+            yield from _recovered(setting, bed, "recovery_driver_s", STEADY, attempt, hurt_at_s)
+
+
+def grow(setting: Setting) -> Iterator[Sample]:
+    """A node is there again; counted from when Ray's own view has it."""
+    with setting.cluster() as cluster, setting.bed(cluster, checkpoint_bytes=MEBIBYTE) as bed:
+        bed.launch()
+        for number in range(setting.repeat):
+            _, node = _full(bed, number)
+            cluster.signal_node(node, signal.SIGKILL)
+            attempt = bed.steady(WORKERS - 1)
+            cluster.add_node()
+            alive_at_s = time.time()
+            grown = bed.recovered(attempt, alive_at_s, WORKERS)
+            yield setting.sample("grow_s", GROWING, grown.seconds)
+            yield setting.sample("grow_pause_s", GROWING, grown.pause_s)
+            yield setting.sample("steps_lost", f"grow, {GROWING}", grown.steps_lost)
+
+
+def _full(bed: Bed, number: int) -> tuple[AttemptStarted, int]:
+    """The attempt once all workers are stepping, and the node to hit this time."""
+    attempt = bed.steady(WORKERS)
+    return attempt, bed.node_of(attempt, _rank(number))
+
+
+def _rank(number: int) -> int:
+    """Another one each time, rank 0 too."""
+    return (number + 1) % WORKERS
+
+
+def _recovered(
+    setting: Setting, bed: Bed, name: str, profile: str, attempt: AttemptStarted, hurt_at_s: float
+) -> Iterator[Sample]:
+    found = bed.recovered(attempt, hurt_at_s)
+    yield setting.sample(name, profile, found.seconds)
+    for part, seconds in found.parts.items():
+        yield setting.sample(name, profile, seconds, part)
+    scenario = name.removeprefix("recovery_").removesuffix("_s").replace("_", " ")
+    yield setting.sample("steps_lost", f"{scenario}, {profile}", found.steps_lost)

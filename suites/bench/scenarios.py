@@ -1,0 +1,51 @@
+"""All scenarios of the bench, as one literal table: which figures each gives, and for whom it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from shaketable.suites.bench import costs, recoveries
+from shaketable.suites.bench.figures import Sample
+from shaketable.suites.bench.setting import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`peer`: "yes", "on request" where it takes many minutes with Ray Train (`--only`), "no" where it has nothing
+    to be measured."""
+
+    title: str
+    names: tuple[str, ...]
+    run: Callable[[Setting], Iterator[Sample]]
+    peer: str = "yes"
+
+
+SCENARIOS = (
+    Scenario("driver start to first step", ("time_to_first_step_s",), recoveries.time_to_first_step),
+    Scenario("worker SIGKILL", ("recovery_worker_crash_s", "steps_lost"), recoveries.worker_crash),
+    Scenario("node SIGKILL", ("recovery_node_sigkill_s", "steps_lost"), recoveries.node_sigkill),
+    Scenario(
+        "node SIGTERM", ("recovery_node_sigterm_s", "steps_lost"), recoveries.node_sigterm, "on request"
+    ),
+    Scenario("node frozen", ("recovery_node_frozen_s", "steps_lost"), recoveries.node_frozen, "on request"),
+    Scenario("driver SIGKILL", ("recovery_driver_s", "steps_lost"), recoveries.driver, "on request"),
+    Scenario("node added", ("grow_s", "grow_pause_s", "steps_lost"), recoveries.grow, "on request"),
+    Scenario("report()", ("report_ms",), costs.report),
+    Scenario("report() with a checkpoint", ("report_checkpoint_ms",), costs.report_checkpoint),
+    Scenario("checkpoint of 1 GiB", ("checkpoint_ratio_to_cp_fsync",), costs.checkpoint, "no"),
+    Scenario("idle control plane", ("idle_cpu_percent",), costs.idle_cpu, "on request"),
+    Scenario("memory", ("memory_pss_mib",), costs.memory),
+)
+
+
+def chosen(only: Iterable[str], subjects: Iterable[str]) -> list[tuple[Scenario, str]]:
+    """What to run, for whom, in order; the subjects of one scenario one after the other, under like conditions."""
+    names = set(only)
+    return [
+        (scenario, subject)
+        for scenario in SCENARIOS
+        if not names or names & set(scenario.names)
+        for subject in subjects
+        if subject == "bundled" or scenario.peer == "yes" or (names and scenario.peer == "on request")
+    ]

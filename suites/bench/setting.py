@@ -1,0 +1,45 @@
+"""What a scenario is given: which subject, how often, and where; and how it gets a cluster and a run from that."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shaketable.chaos.plan import Configuration
+from shaketable.chaos.subjects.ray_train import PROFILE_ENV
+from shaketable.clusters.local import LocalCluster
+from shaketable.clusters.protocol import Cluster, Shape
+from shaketable.suites.bench.figures import Sample
+from shaketable.suites.bench.rig import Bed, hash_chain
+
+WORKERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`folder` is this scenario's alone, and is made when it is first needed."""
+
+    subject: str
+    repeat: int
+    folder: Path
+    _beds: itertools.count[int] = field(default_factory=itertools.count)
+
+    def cluster(self) -> Cluster:
+        """A fresh one: a head, and one node for each worker."""
+        return LocalCluster(Shape(nodes=WORKERS))
+
+    def usual(self, checkpoint_bytes: int = 256) -> Configuration:
+        return hash_chain(self.subject, WORKERS, checkpoint_bytes=checkpoint_bytes)
+
+    def bed(
+        self, cluster: Cluster, *, checkpoint_bytes: int = 256, configuration: Configuration | None = None
+    ) -> Bed:
+        """The usual run (`rig.hash_chain`), or the one given."""
+        folder = self.folder / f"run-{next(self._beds)}"
+        return Bed(cluster, configuration or self.usual(checkpoint_bytes), folder)
+
+    def sample(self, name: str, profile: str, value: float, part: str | None = None) -> Sample:
+        own = f"; {os.environ[PROFILE_ENV]} settings" if self.subject == "ray-train" else ""
+        return Sample(name, self.subject, profile + own, value, part)

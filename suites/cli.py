@@ -1,0 +1,26 @@
+"""The `shaketable` command's way in: says what to install where the command line's own libraries are missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+NEEDED = ("typer", "rich", "jinja2", "yaml", "pytest", "xdist", "chaoslib", "psutil")
+EXIT_USAGE = 2
+
+
+def main() -> None:
+    """Never returns: the exit code is the verdict (see `shaketable run --help`)."""
+    missing = [module for module in NEEDED if importlib.util.find_spec(module) is None]
+    if missing:
+        print(
+            f"Error: shaketable needs {', '.join(missing)}: pip install 'shaketable[chaos]'", file=sys.stderr
+        )
+        sys.exit(EXIT_USAGE)
+    from shaketable.suites.commands import app
+
+    app()
+
+
+if __name__ == "__main__":
+    main()

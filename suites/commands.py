@@ -1,0 +1,267 @@
+"""The commands of `shaketable`: they read the command line, call one function each, and turn its answer into text,
+JSON and an exit code. Whatever escapes unexpectedly is a harness error, exit code 4.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import msgspec
+import typer
+
+from shaketable.reports import results
+from shaketable.reports.console import Console, canary_line, detail_lines, last_line, verdict_line
+from shaketable.suites import mutants
+from shaketable.suites.catalogue import UsageError, catalogue, nearest, tagged
+from shaketable.suites.environment import version_of
+
+P = ParamSpec("P")
+EXIT_CODES = """Exit codes: 0 pass, 1 fail, 2 usage, 3 invalid (something did not happen, so nothing is proved),
+4 harness error (a bug in shaketable, not in your job), 130 Ctrl-C."""
+app = typer.Typer(
+    name="shaketable",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Makes nodes, workers and drivers fail under an elastic training job, and proves from the recorded history "
+    "that it resumed as it should.",
+    epilog=EXIT_CODES,
+)
+
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the same as JSON to FILE.")]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Those with this tag; may be repeated.")
+]
+
+
+def command(*, examples: str) -> Callable[[Callable[P, int]], Callable[P, None]]:
+    """A command is a function that returns its exit code; here is what all of them have in common."""
+
+    def register(body: Callable[P, int]) -> Callable[P, None]:
+        @functools.wraps(body)
+        def guarded(*arguments: P.args, **keywords: P.kwargs) -> None:
+            raise typer.Exit(_guarded(lambda: body(*arguments, **keywords)))
+
+        guarded.__annotations__["return"] = None
+        text = "\n".join(f"  {line}" for line in examples.strip().splitlines())
+        app.command(name=body.__name__.rstrip("_"), epilog=f"\b\nExamples:\n{text}")(guarded)
+        return guarded
+
+    return register
+
+
+def _guarded(body: Callable[[], int]) -> int:
+    try:
+        return body()
+    except UsageError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return results.EXIT_USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return results.EXIT_INTERRUPTED
+    except (
+        BrokenPipeError
+    ):  # `shaketable list | head`: not an error, and Python must not complain at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return results.EXIT_PASS
+    except Exception as error:  # noqa: BLE001  (the outermost boundary: a crash must not look like a verdict)
+        return _harness_error(error)
+
+
+def _harness_error(error: Exception) -> int:
+    from shaketable.suites.runner import HarnessError
+
+    where = error.traceback if isinstance(error, HarnessError) else _saved(error)
+    print(f"Harness error: {type(error).__name__}: {error}", file=sys.stderr)
+    print(f"{results.NOT_YOUR_JOB}; traceback in {where}", file=sys.stderr)
+    return results.EXIT_HARNESS
+
+
+def _saved(error: Exception) -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="shaketable-harness-error-", suffix=".txt")
+    with os.fdopen(descriptor, "w") as file:
+        file.write("".join(traceback.format_exception(error)))
+    return Path(name)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"shaketable {version_of('shaketable')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@command(
+    examples="""
+shaketable run                                     the gate, and a canary that must fail
+shaketable run worker-crash node-sigkill           two of the catalogue
+shaketable run my-experiment.yaml --var nodes=4    a file, with a key of its configuration overridden
+shaketable run worker-crash --subject ray-train    the same against Ray Train
+shaketable run --tag node --jobs 2 --seed 7
+shaketable run worker-crash --mutant resume-from-scratch    is a broken runtime noticed?
+"""
+)
+def run(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names of the catalogue, or files.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="The whole catalogue.")] = False,
+    tag: Tags = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What is under test: bundled or ray-train.")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="NAME", help="Where it runs: local.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Of everything random; else the date, or the file's own for a file."
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Experiments side by side.")] = 2,
+    var: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Override a configuration key; may be repeated."),
+    ] = None,
+    mutant: Annotated[
+        str, typer.Option(metavar="NAME", help=f"Break it on purpose: {', '.join(mutants.MUTANTS)}.")
+    ] = "",
+    results_dir: Annotated[
+        Path | None, typer.Option("--results", metavar="DIR", help="Else ./shaketable-results/<time>.")
+    ] = None,
+    json: Json = None,
+) -> int:
+    """Run experiments and judge them: the gate, or those that are named."""
+    from shaketable.suites import runner
+    from shaketable.suites.outputs import as_json
+
+    variables = _variables(var or (), subject=subject, cluster=cluster)
+    if mutant and mutant not in mutants.MUTANTS:
+        raise UsageError(f"no mutant is called {mutant!r}{nearest(mutant, mutants.MUTANTS)}")
+    request = runner.Request(
+        tuple(experiments or ()), everything, tuple(tag or ()), variables, seed, jobs, results_dir, mutant
+    )
+    _check_json(json)
+    finished = runner.run(request, sys.stdout)
+    _write(json, as_json(finished))
+    return results.exit_code(finished)
+
+
+@command(
+    examples="""
+shaketable list
+shaketable list --tag gate --json catalogue.json
+"""
+)
+def list_(tag: Tags = None, json: Json = None) -> int:
+    """List the experiments of the catalogue with their tags."""
+    entries = tagged(tag) if tag else catalogue()
+    _check_json(json)
+    width = max((len(entry.name) for entry in entries), default=0)
+    for entry in entries:
+        print(f"{entry.name:<{width}}  {entry.title} [{', '.join(entry.tags)}]")
+    listed = [
+        {
+            "name": e.name,
+            "title": e.title,
+            "tags": e.tags,
+            "path": str(e.path),
+            "configuration": e.configuration,
+        }
+        for e in entries
+    ]
+    _write(json, _encoded({"experiments": listed}))
+    return results.EXIT_PASS
+
+
+@command(
+    examples="""
+shaketable judge shaketable-results/latest                 all of a run again, its canary too
+shaketable judge shaketable-results/latest/worker-crash    one experiment
+shaketable judge /media/usb/worker-crash                   a copy elsewhere: the same verdict
+"""
+)
+def judge(
+    result_dir: Annotated[
+        Path, typer.Argument(metavar="RESULT_DIR", help="A result folder, or a directory of them.")
+    ],
+    json: Json = None,
+) -> int:
+    """Judge recorded histories again; nothing is run and nothing is written to RESULT_DIR."""
+    from shaketable.suites.judging import judge_folder
+    from shaketable.suites.outputs import as_json
+
+    _check_json(json)
+    judged = judge_folder(result_dir)
+    console, width = Console(sys.stdout), max((len(result.name) for result in judged.results), default=0)
+    for result in judged.results:
+        for line in (verdict_line(result, width), *detail_lines(result)):
+            console.line(line)
+    for line in filter(None, (canary_line(judged), last_line(judged, ""))):
+        console.line(line)
+    _write(json, as_json(judged))
+    return results.exit_code(judged)
+
+
+@command(
+    examples="""
+shaketable doctor
+shaketable doctor --json doctor.json
+"""
+)
+def doctor(json: Json = None) -> int:
+    """Check this machine: versions, memory, disk, limits, ports, extras. Exit code 2 if experiments cannot run."""
+    from shaketable.suites.doctor import examine
+
+    _check_json(json)
+    checks = examine()
+    for check in checks:
+        advice = f"  -> {check.advice}" if check.advice else ""
+        print(f"{check.status:<8} {check.name:<17} {check.seen}{advice}")
+    _write(json, _encoded({"checks": checks}))
+    wrong = any(check.status == "wrong" for check in checks)
+    print("experiments cannot run here: see what is wrong above" if wrong else "ready: shaketable run")
+    return results.EXIT_USAGE if wrong else results.EXIT_PASS
+
+
+def _variables(pairs: list[str] | tuple[()], **flags: str | None) -> dict[str, str]:
+    variables = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--var {pair}: expected KEY=VALUE, such as --var nodes=4")
+        variables[key] = value
+    return variables | {key: value for key, value in flags.items() if value is not None}
+
+
+def _check_json(path: Path | None) -> None:
+    """Before minutes of work are done for a file that cannot be written."""
+    if path is not None:
+        try:
+            path.open("ab").close()
+        except OSError as error:
+            raise UsageError(f"cannot write --json {path}: {error.strerror}") from None
+
+
+def _write(path: Path | None, content: bytes) -> None:
+    if path is not None:
+        path.write_bytes(content)
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode({"schema": results.SCHEMA, **content})) + b"\n"

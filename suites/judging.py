@@ -1,0 +1,84 @@
+"""`shaketable judge`: judges recorded histories again, one experiment's or a whole results directory's.
+
+Only `history.jsonl` decides. The other files in a folder add what a history does not know (seconds, the mutant of a
+canary), so a copy elsewhere gives the same verdict, and nothing here writes to the folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from shaketable.chaos import history
+from shaketable.chaos.history import AnyEvent, ExperimentBegan, HistoryError
+from shaketable.chaos.judge import judge
+from shaketable.reports.landed import landed
+from shaketable.reports.results import Result, Run
+from shaketable.suites import execution
+from shaketable.suites.catalogue import UsageError
+from shaketable.suites.environment import version_of
+from shaketable.suites.execution import HISTORY, RESULT
+
+
+def judge_folder(path: Path) -> Run:
+    """Raises UsageError when there is no history, or one that cannot be read."""
+    folders = (
+        [path] if (path / HISTORY).is_file() else sorted(file.parent for file in path.glob(f"*/{HISTORY}"))
+    )
+    if not folders:
+        raise UsageError(f"{path} holds no {HISTORY}, nor does any folder in it: give a result folder")
+    results = [_judged(folder, path) for folder in folders]
+    ray = next((versions["ray"] for _, versions in results if "ray" in versions), "")
+    run = Run(shaketable=version_of("shaketable"), ray=ray, seed=_seed(results), started="")
+    for result, _ in results:
+        run = run.with_result(result if len(folders) > 1 else replace(result, canary=False))
+    return run
+
+
+def _seed(results: list[tuple[Result, dict[str, str]]]) -> int | None:
+    seeds = {result.seed for result, _ in results}
+    return seeds.pop() if len(seeds) == 1 else None
+
+
+def _judged(folder: Path, root: Path) -> tuple[Result, dict[str, str]]:
+    try:
+        events = history.read_events(folder / HISTORY)
+    except HistoryError as error:
+        raise UsageError(str(error)) from None
+    verdict = judge(events)
+    result = replace(
+        _known(folder, events),
+        verdict=verdict.verdict,
+        reason=verdict.reason,
+        findings=verdict.findings,
+        landed=landed(events),
+        folder=str(folder.relative_to(root)),
+        traceback="",
+    )
+    return replace(result, reproduce=execution.reproduce(folder, result.mutant)), _versions(events)
+
+
+def _known(folder: Path, events: list[AnyEvent]) -> Result:
+    """What the run wrote down beside the history, or what the history says where there is no such file."""
+    name = folder.absolute().name
+    if (folder / RESULT).is_file():
+        return replace(execution.load((folder / RESULT).read_bytes()), name=name)
+    began = next((event for event in events if isinstance(event, ExperimentBegan)), None)
+    seconds = max((event.at_s for event in events), default=0.0) - min(
+        (event.at_s for event in events), default=0.0
+    )
+    blank = Result(name=name, verdict="INVALID", reason="", seconds=seconds, folder="")
+    if began is None:
+        return blank
+    return replace(
+        blank,
+        title=began.title,
+        subject=began.subject,
+        cluster=began.cluster,
+        seed=began.seed,
+        nodes=int(began.configuration.get("nodes", 0)),
+    )
+
+
+def _versions(events: list[AnyEvent]) -> dict[str, str]:
+    return next((dict(event.versions) for event in events if isinstance(event, ExperimentBegan)), {})

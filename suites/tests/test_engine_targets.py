@@ -1,0 +1,95 @@
+import random
+
+import pytest
+
+from shaketable.chaos import targets
+from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.history import (
+    AnyEvent,
+    AttemptEnded,
+    AttemptStarted,
+    DriverExited,
+    DriverStarted,
+    Member,
+    WorkerStarted,
+)
+from shaketable.chaos.targets import Hit, TargetMissed, Thing
+
+NODES = {"a": 1, "b": 2, "c": 3}
+
+
+def started(rank: int, node: str, pid: int, attempt: int = 1) -> WorkerStarted:
+    return WorkerStarted(term=1, attempt=attempt, rank=rank, world_size=2, node_id=node, pid=pid, resume=None)
+
+
+GROUP: list[AnyEvent] = [started(0, "b", 70), started(1, "c", 71)]
+
+
+def resolve(target: dict[str, int], thing: Thing, events: list[AnyEvent], seed: int = 0) -> Hit:
+    return targets.resolve(target, thing, events, NODES, random.Random(seed))
+
+
+def test_a_rank_is_its_worker_for_a_fault_of_workers() -> None:
+    assert resolve({"rank": 1}, "worker", GROUP) == Hit((71,), (), (1,), 1, 1)
+
+
+def test_a_rank_is_its_node_for_a_fault_of_nodes() -> None:
+    assert resolve({"rank": 1}, "node", GROUP) == Hit((), (3,), (1,), 1, 1)
+
+
+def test_a_node_is_the_worker_on_it_for_a_fault_of_workers() -> None:
+    assert resolve({"node": 2}, "worker", GROUP).pids == (70,)
+
+
+def test_a_node_without_a_worker_can_be_hit_as_well() -> None:
+    assert resolve({"node": 1}, "node", GROUP) == Hit((), (1,), (), 1, 1)
+
+
+def test_the_newest_attempt_counts() -> None:
+    again = [started(0, "a", 80, attempt=2), started(1, "b", 81, attempt=2)]
+    assert resolve({"rank": 1}, "worker", [*GROUP, *again]) == Hit((81,), (), (1,), 1, 2)
+
+
+def test_a_random_choice_is_distinct_and_the_same_for_the_same_seed() -> None:
+    drawn = [resolve({"random": 2}, "node", GROUP, seed=7).nodes for _ in range(3)]
+    assert len(set(drawn)) == 1 and len(set(drawn[0])) == 2
+    assert len({resolve({"random": 2}, "node", GROUP, seed=seed).nodes for seed in range(20)}) > 1
+
+
+def test_a_worker_that_has_not_entered_yet_has_no_pid_to_hit() -> None:
+    members = [Member(rank=0, node_id="a", pid=5)]
+    begun = AttemptStarted(term=1, attempt=2, world_size=1, members=members, resume=None, resume_index=None)
+    with pytest.raises(TargetMissed, match="has not entered"):
+        resolve({"rank": 0}, "worker", [*GROUP, begun])
+    assert resolve({"rank": 0}, "node", [*GROUP, begun]).nodes == (1,)
+
+
+def test_after_its_end_an_attempt_has_no_workers() -> None:
+    over = AttemptEnded(term=1, attempt=1, cause="worker_death", account="max_failures")
+    with pytest.raises(TargetMissed, match="no attempt is running"):
+        resolve({"rank": 1}, "worker", [*GROUP, over])
+
+
+def test_the_driver_is_the_one_that_runs() -> None:
+    first, second = DriverStarted(launch=0, pid=10), DriverStarted(launch=1, pid=11)
+    gone = DriverExited(launch=0, code=137)
+    assert resolve({}, "driver", [first, gone, second, *GROUP]) == Hit((11,), (), (), 1, 1)
+    with pytest.raises(TargetMissed, match="no driver is running"):
+        resolve({}, "driver", [first, gone])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "thing", "says"),
+    [
+        ({"rnk": 1}, "worker", "did you mean 'rank'?"),
+        ({"rank": -1}, "worker", "rank must be a whole number from 0"),
+        ({"random": 0}, "node", "random must be a whole number from 1"),
+        ({"rank": 1, "node": 1}, "node", "a target is written like {rank: 1}"),
+        (None, "node", "a target is written like {rank: 1}"),
+        ({"rank": 1}, "driver", "takes no target"),
+    ],
+)
+def test_a_wrong_target_is_an_error_that_says_what_to_write(wrong: object, thing: Thing, says: str) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        targets.parse(wrong, thing, "fault 0")
+    assert says in str(caught.value)

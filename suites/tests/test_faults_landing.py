@@ -1,0 +1,211 @@
+"""Each fault against real processes: it lands with evidence, and where its inject does nothing there is none."""
+
+import contextlib
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shaketable.chaos import engine, processes
+from shaketable.chaos.collector import Collector, CollectorError
+from shaketable.chaos.faults import FAULTS, Fault, Scene
+from shaketable.chaos.faults.raise_in_worker import RaiseInWorker
+from shaketable.chaos.history import (
+    AnyEvent,
+    DriverExited,
+    DriverStarted,
+    FaultHealed,
+    FaultInjected,
+    FaultMissed,
+    FaultObserved,
+    Healed,
+    NodeJoined,
+    Stepped,
+    WorkerStarted,
+)
+from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
+from shaketable.chaos.schedule import Schedule
+from shaketable.chaos.targets import Hit
+from shaketable.suites.tests.plain_cluster import PlainCluster, ignoring, sleeper
+
+AT = {"step": 3}
+FAULT_PLANS = {
+    "sigkill_worker": FaultPlan("sigkill_worker", {"rank": 1}, AT),
+    "raise_in_worker": FaultPlan("raise_in_worker", {"rank": 1}, AT),
+    "freeze_worker": FaultPlan("freeze_worker", {"rank": 1}, AT),
+    "sigterm_node": FaultPlan("sigterm_node", {"rank": 1}, AT),
+    "sigkill_node": FaultPlan("sigkill_node", {"random": 2}, AT),
+    "freeze_node": FaultPlan("freeze_node", {"node": 2}, AT),
+    "drain_node": FaultPlan("drain_node", {"rank": 0}, AT, {"deadline_s": 1.0}),
+    "add_node": FaultPlan("add_node", None, AT),
+    "sigkill_driver": FaultPlan("sigkill_driver", None, AT),
+    "sigterm_driver": FaultPlan("sigterm_driver", None, AT),
+    "sigint_driver": FaultPlan("sigint_driver", None, AT),
+    "relaunch_driver": FaultPlan("relaunch_driver", None, AT),
+    "reached": FaultPlan("reached", None, AT),
+}
+
+
+class Stage:
+    """A cluster of plain processes, two workers and a driver, and a collector that hears of them."""
+
+    def __init__(self, folder: Path, driver: "subprocess.Popen[bytes] | None" = None) -> None:
+        self.collector = Collector(folder / "witness")
+        self.cluster = PlainCluster(2)
+        self.workers = [sleeper(), sleeper()]
+        self.driver = driver or sleeper()
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.scene = Scene(self.cluster, self.collector, self, folder / "witness")
+
+    def start(self, changed: dict[str, Any]) -> int:
+        self.started.append(sleeper())
+        return self.started[-1].pid
+
+    def introduce(self) -> None:
+        self.collector.testify(DriverStarted(launch=0, pid=self.driver.pid))
+        threading.Thread(target=self._wait, daemon=True).start()
+        for rank, worker in enumerate(self.workers):
+            self.collector.testify(
+                WorkerStarted(
+                    term=1,
+                    attempt=1,
+                    rank=rank,
+                    world_size=2,
+                    node_id=f"hex{rank + 1}",
+                    pid=worker.pid,
+                    resume=None,
+                )
+            )
+
+    def _wait(self) -> None:
+        code = self.driver.wait()
+        with contextlib.suppress(CollectorError):
+            self.collector.testify(DriverExited(launch=0, code=128 - code))
+
+    def step(self, step: int) -> None:
+        self.collector.testify(Stepped(term=1, attempt=1, rank=0, step=step, world_size=2))
+
+    def play(self, *plans: FaultPlan, steps: int = 5) -> list[AnyEvent]:
+        """The run takes `steps` steps and is over."""
+        schedule = Schedule(engine.arm(Plan("t", Configuration(), plans, Expect())), self.scene, 0, print)
+        schedule.begin()
+        self.introduce()
+        for step in range(1, steps + 1):
+            self.step(step)
+        assert schedule.wait(lambda: True, 20)
+        schedule.close(5)
+        schedule.heal_all()
+        return self.collector.snapshot()
+
+    def close(self) -> None:
+        for process in [*self.workers, self.driver, *self.started]:
+            process.kill()
+            process.wait(10)
+        self.cluster.close()
+        self.collector.close()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with contextlib.closing(Stage(tmp_path)) as stage:
+        yield stage
+
+
+def only(events: list[AnyEvent], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_every_fault_is_in_the_table_of_this_test() -> None:
+    assert FAULT_PLANS.keys() == FAULTS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(set(FAULTS) - {"raise_in_worker"}))
+def test_a_fault_lands_with_evidence_and_the_break_phase_ends(name: str, stage: Stage) -> None:
+    events = stage.play(FAULT_PLANS[name])
+    (observed,) = only(events, FaultObserved)
+    assert observed.name == name and observed.evidence and not only(events, FaultMissed)
+    assert len(only(events, Healed)) == 1
+
+
+@pytest.mark.parametrize("name", sorted(set(FAULTS) - {"reached"}))
+def test_a_fault_whose_inject_does_nothing_is_missed(
+    name: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FAULTS[name], "inject", lambda self, scene, hit: None)
+    monkeypatch.setattr(FAULTS[name], "observe_within_s", 0.3)
+    events = stage.play(FAULT_PLANS[name])
+    (missed,) = only(events, FaultMissed)
+    assert missed.reason == "no evidence that it landed within 0.3 s"
+    assert not only(events, FaultObserved) and not only(events, Healed)
+
+
+def test_a_worker_is_asked_to_raise_by_a_file_and_answers_by_renaming_it(stage: Stage) -> None:
+    asked = stage.scene.directory / f"raise-{stage.workers[1].pid}"
+
+    class Obedient(RaiseInWorker):
+        def inject(self, scene: Scene, hit: Hit) -> None:
+            super().inject(scene, hit)
+            asked.rename(asked.with_name(asked.name.replace("raise", "raised")))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAULTS, "raise_in_worker", Obedient)
+        (observed,) = only(stage.play(FAULT_PLANS["raise_in_worker"]), FaultObserved)
+    assert observed.evidence == "raised"
+
+
+def test_what_was_hit_is_recorded_before_it_is_hit(stage: Stage) -> None:
+    (injected,) = only(stage.play(FAULT_PLANS["sigkill_node"]), FaultInjected)
+    assert (sorted(injected.nodes), sorted(injected.ranks), injected.attempt) == ([1, 2], [0, 1], 1)
+    assert len(injected.pids) == 4 and all(map(processes.gone, injected.pids))
+
+
+def test_a_frozen_node_is_thawed_when_its_until_comes_true(stage: Stage) -> None:
+    frozen = FaultPlan("freeze_node", {"node": 2}, AT, {"until": {"step": 5}})
+    events = stage.play(frozen)
+    order = [type(e) for e in events if isinstance(e, FaultObserved | FaultHealed | Healed)]
+    assert order == [FaultObserved, FaultHealed, Healed]
+    assert not any(map(processes.stopped, stage.cluster.pids(2)))
+
+
+def test_a_frozen_worker_without_until_is_thawed_when_the_run_is_over(stage: Stage) -> None:
+    events = stage.play(FAULT_PLANS["freeze_worker"])
+    assert len(only(events, FaultHealed)) == 1 and not processes.stopped(stage.workers[1].pid)
+
+
+def test_a_node_that_was_added_has_joined_the_history(stage: Stage) -> None:
+    (joined,) = only(stage.play(FAULT_PLANS["add_node"]), NodeJoined)
+    assert (joined.node, joined.node_id) == (3, "hex3")
+
+
+def test_a_trigger_that_never_came_true_says_where_the_run_ended(stage: Stage) -> None:
+    (missed,) = only(stage.play(FaultPlan("sigkill_worker", {"rank": 1}, {"step": 12}), steps=9), FaultMissed)
+    assert missed.reason == "trigger {step: 12} never came true: the run ended at step 9"
+
+
+def test_a_fault_may_wait_for_another_to_have_landed(stage: Stage) -> None:
+    events = stage.play(FAULT_PLANS["sigkill_driver"], FaultPlan("relaunch_driver", None, {"after": 0}))
+    assert [event.name for event in only(events, FaultObserved)] == ["sigkill_driver", "relaunch_driver"]
+
+
+def test_a_target_that_is_not_there_makes_the_fault_missed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shaketable.chaos.landing.RESOLVED_WITHIN_S", 0.2)
+    (missed,) = only(stage.play(FaultPlan("sigkill_worker", {"rank": 5}, AT)), FaultMissed)
+    assert missed.reason == "no worker of the current attempt is at {rank: 5}; there are ranks [0, 1]"
+
+
+def test_a_driver_that_ignores_sigterm_is_no_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FAULTS["sigterm_driver"], "observe_within_s", 0.3)
+    with contextlib.closing(Stage(tmp_path, ignoring("SIGTERM"))) as stage:
+        assert only(stage.play(FAULT_PLANS["sigterm_driver"]), FaultMissed)
+
+
+def test_every_fault_has_a_file_of_its_own() -> None:
+    for name, fault in FAULTS.items():
+        assert fault.__module__ == f"shaketable.chaos.faults.{name}" and issubclass(fault, Fault)
