@@ -340,7 +340,9 @@ def read_events(path: Path) -> list[AnyEvent]:
         try:
             events.append(decode(line))
         except msgspec.DecodeError as error:
-            raise HistoryError(f"{path}:{number}: not an event of history schema {SCHEMA}: {error}") from error
+            raise HistoryError(
+                f"{path}:{number}: not an event of history schema {SCHEMA}: {error}"
+            ) from error
     return events
 
 
@@ -350,6 +352,8 @@ def merge(histories: Iterable[Iterable[AnyEvent]]) -> list[AnyEvent]:
     latest: dict[str, float] = {}
     keyed = []
     for (writer, seq), event in sorted(seen.items(), key=lambda item: item[0]):
-        latest[writer] = max(latest.get(writer, event.at_s), event.at_s)  # a clock set back keeps its writer's order
+        latest[writer] = max(
+            latest.get(writer, event.at_s), event.at_s
+        )  # a clock set back keeps its writer's order
         keyed.append((latest[writer], writer, seq, event))
     return [event for _, _, _, event in sorted(keyed, key=lambda row: row[:3])]

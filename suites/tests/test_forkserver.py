@@ -62,6 +62,11 @@ worker.send(msg.Task(fork=fork, task=cloudpickle.dumps((Backend(), function, Non
                      node_ip="127.0.0.1", run_path="/tmp", staging="/tmp"))
 worker.drain()
 print(json.dumps([server.pid, until(msg.Forked).pid]), flush=True)
+entering = []
+while not any(isinstance(message, msg.Contribution) for message in entering):
+    worker.wait(None)
+    entering += worker.receive()
+worker.send(msg.Delivery(attempt=1, round=1, data=b""))
 print(until(msg.Reaped).status, flush=True)
 sys.stdin.read()
 """

@@ -103,7 +103,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_an_error_within_the_budget_resumes_from_the_last_commit(tmp_path: Path) -> None:
-    result = trainer(tmp_path, {"steps": 6, "fail_at": 4}, failures=FailureConfig(1)).fit()
+    result = trainer(tmp_path, {"steps": 6, "fail_at": 4}, failures=FailureConfig(1), num_workers=1).fit()
     assert [(a.cause, a.account) for a in result.attempts] == [
         ("worker_error", "max_failures"),
         ("finished", None),

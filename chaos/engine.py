@@ -1,0 +1,180 @@
+"""Executes one experiment: a cluster, a driver, faults that land by their triggers, the aftermath, the judgement.
+
+    lease a cluster -> reference run (if the job is compared) -> arm the faults -> launch the driver
+      -> break phase: triggers fire, faults land and are observed, drivers are relaunched
+      -> heal -> wait for the end, at most `within_s` -> look at what is left -> judge the history
+
+Everything that happens becomes an event; nothing but the history decides. Whatever interrupts this (Ctrl-C included)
+thaws what was frozen, kills the drivers, gives the cluster back, and leaves the folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import platform
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import yaml
+
+from shaketable.chaos import aftermath, reference, targets, triggers
+from shaketable.chaos.collector import Collector
+from shaketable.chaos.drivers import Drivers
+from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.experiment_file import dump
+from shaketable.chaos.faults import FAULTS, Scene
+from shaketable.chaos.history import AnyEvent, DeadlinePassed, ExperimentBegan, NodeJoined
+from shaketable.chaos.judge import judge
+from shaketable.chaos.landing import Armed
+from shaketable.chaos.nodewatch import NodeWatch
+from shaketable.chaos.plan import Configuration, FaultPlan, Judgement, Plan
+from shaketable.chaos.schedule import Progress, Schedule
+from shaketable.chaos.subjects import subject
+from shaketable.chaos.subjects.protocol import Launch
+from shaketable.clusters.protocol import Cluster, ClusterError, Shape
+
+if TYPE_CHECKING:  # brings ray
+    from shaketable.clusters.pool import ClusterPool
+
+RUN_NAME = "run"
+FAULTS_END_WITHIN_S = 60.0  # longer than any fault's own deadline
+
+
+def quietly(line: str) -> None:
+    """Progress that nobody watches."""
+
+
+def execute(plan: Plan, folder: Path, *, pool: ClusterPool, progress: Progress = quietly,
+            keep_storage: bool = False) -> Judgement:  # fmt: skip
+    """Run `plan` with its result in `folder`. Raises ExperimentError for what its author got wrong."""
+    faults = arm(plan)
+    _prepare(plan, folder)
+    judgement = _invalid(missing_extra(plan.configuration)) or _play(plan, faults, folder, pool, progress)
+    (folder / "judgement.json").write_bytes(msgspec.json.format(msgspec.json.encode(judgement)) + b"\n")
+    if judgement.verdict == "PASS" and not keep_storage:
+        shutil.rmtree(folder / "storage", ignore_errors=True)
+        shutil.rmtree(folder / "reference", ignore_errors=True)
+    return judgement
+
+
+def arm(plan: Plan) -> list[Armed]:
+    """Check every fault of the plan. Raises ExperimentError that names the one that is wrong."""
+    return [_armed(number, fault) for number, fault in enumerate(plan.faults)]
+
+
+def _armed(number: int, fault: FaultPlan) -> Armed:
+    where = f"fault {number} ({fault.name})"
+    kind = FAULTS[fault.name]
+    arguments = dict(fault.arguments)
+    until = arguments.pop("until", None)
+    if until is not None and not kind.heals:
+        raise ExperimentError(f"{where}: cannot be undone, so it takes no `until`")
+    return Armed(
+        number, kind(**arguments), targets.parse(fault.target, kind.thing, where),
+        triggers.Watch(triggers.parse(fault.at, f"{where}, at")),
+        triggers.Watch(triggers.parse(until, f"{where}, until")) if until is not None else None,
+    )  # fmt: skip
+
+
+def missing_extra(configuration: Configuration) -> str:
+    """What is not installed that this experiment needs, with the line that installs it; empty: nothing."""
+    wanted = {
+        "torch": configuration.job.endswith(":torch_ddp"),
+        "pyarrow": configuration.subject == "ray-train",
+    }
+    for module, extra in (("torch", "torch"), ("pyarrow", "ray-train")):
+        if wanted[module] and importlib.util.find_spec(module) is None:
+            return f"{module} is not installed: pip install 'shaketable[{extra}]'"
+    return ""
+
+
+def _invalid(reason: str) -> Judgement | None:
+    return Judgement("INVALID", reason) if reason else None
+
+
+def _prepare(plan: Plan, folder: Path) -> None:
+    try:
+        (folder / "storage").mkdir(parents=True, exist_ok=True)
+        if not (folder / "experiment.yaml").exists():
+            (folder / "experiment.yaml").write_text(yaml.safe_dump(dump(plan), sort_keys=False, width=110))
+    except OSError as error:
+        raise ExperimentError(
+            f"cannot write results into {folder}: {error.strerror}; name another folder"
+        ) from error
+
+
+def _play(plan: Plan, faults: list[Armed], folder: Path, pool: ClusterPool, progress: Progress) -> Judgement:
+    try:
+        with pool.lease(Shape(plan.configuration.nodes)) as cluster:
+            progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
+            return judge(_run(plan, faults, folder, cluster, progress))
+    except reference.ReferenceFailed as error:
+        return Judgement("INVALID", str(error))
+    except ClusterError as error:  # it could not be started, or broke where no fault was meant
+        return Judgement("INVALID", f"the cluster failed: {error}")
+
+
+def _run(
+    plan: Plan, armed: list[Armed], folder: Path, cluster: Cluster, progress: Progress
+) -> list[AnyEvent]:
+    """The history of one run of the plan on `cluster`."""
+    configuration, under_test = plan.configuration, subject(plan.configuration.subject)
+    collector = Collector(folder / "witness")
+    storage = str(folder.absolute() / "storage")
+    launch = Launch(configuration, cluster.address, storage, RUN_NAME, collector.config, 0)
+    drivers = Drivers(under_test, launch, folder, collector, lambda: schedule.notify())
+    schedule = Schedule(
+        armed, Scene(cluster, collector, drivers, folder / "witness"), configuration.seed, progress
+    )
+    watch = NodeWatch(cluster, collector)
+    try:
+        _introduce(plan, cluster, collector)
+        if reference.needed(configuration):
+            within_s = plan.expect.within_s
+            collector.testify(
+                reference.reference_run(configuration, cluster, folder / "reference", within_s, progress)
+            )
+        schedule.begin()
+        progress(f"driver pid {drivers.start({})} of {under_test.name} started")
+        if not schedule.wait(lambda: not drivers.running, plan.expect.within_s):
+            collector.testify(DeadlinePassed(within_s=plan.expect.within_s))
+            progress(f"not over within {plan.expect.within_s:g} s: stopping it")
+        drivers.kill()
+        schedule.close(FAULTS_END_WITHIN_S)
+        schedule.heal_all()
+        progress("the run is over; looking at what is left")
+        aftermath.inspect(under_test, cluster, collector, drivers.pids, storage, RUN_NAME)
+        watch.close()
+        return collector.finish()
+    finally:
+        schedule.heal_all()
+        drivers.kill()
+        watch.close()
+        collector.close()
+
+
+def _introduce(plan: Plan, cluster: Cluster, collector: Collector) -> None:
+    """The first lines of every history: what is to be done, with what, where."""
+    configuration = plan.configuration
+    collector.testify(
+        ExperimentBegan(
+            title=plan.title, subject=configuration.subject, cluster=cluster.kind, seed=configuration.seed,
+            configuration=msgspec.to_builtins(dataclasses.asdict(configuration)),
+            expect=dataclasses.asdict(plan.expect), versions=versions(),
+        )
+    )  # fmt: skip
+    for node in cluster.nodes():
+        collector.testify(NodeJoined(node=node.number, node_id=node.node_id))
+
+
+def versions() -> dict[str, str]:
+    """What took part."""
+    packages = ("shaketable", "ray", "chaostoolkit-lib")
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }

@@ -1,0 +1,20 @@
+"""Ray's own drain request with a deadline: an announced preemption. The node itself is not touched."""
+
+from __future__ import annotations
+
+from shaketable.chaos.faults.base import Fault, Scene, leaving
+from shaketable.chaos.targets import Hit
+
+
+class DrainNode(Fault):
+    name, thing = "drain_node", "node"
+
+    def __init__(self, deadline_s: float = 10.0) -> None:
+        self._deadline_s = deadline_s
+
+    def inject(self, scene: Scene, hit: Hit) -> None:
+        for number in hit.nodes:
+            scene.cluster.drain_node(number, self._deadline_s)
+
+    def observe(self, scene: Scene, hit: Hit) -> str | None:
+        return leaving(scene, hit)

@@ -1,0 +1,162 @@
+"""What a fault hits, resolved at the moment its trigger fires and recorded then.
+
+`{rank: 1}` is that rank's worker, or its node for a fault of nodes; `{node: 2}` the harness's node 2, or the worker on
+it; `{random: 2}` that many distinct ones, drawn from the experiment's seed. Pure: the history says where everybody is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from shaketable.chaos.errors import ExperimentError, nearest, shown
+from shaketable.chaos.history import (
+    AnyEvent,
+    AttemptEnded,
+    AttemptStarted,
+    DriverExited,
+    DriverStarted,
+    Member,
+    WorkerStarted,
+)
+
+T = TypeVar("T")
+Thing = Literal["worker", "node", "driver", "cluster"]
+KINDS = ("rank", "node", "random")
+
+
+class TargetMissed(Exception):
+    """There is nothing there to hit; the message says what was looked for and what there was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What a fault is about to take down. For a node its processes are added by the one who can see them."""
+
+    pids: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    term: int | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The worker group of the current attempt, as far as it has been testified. pid 0: not yet known."""
+
+    term: int | None = None
+    attempt: int | None = None
+    members: tuple[Member, ...] = ()
+
+
+def parse(raw: object, thing: Thing, where: str) -> dict[str, int]:
+    """Raises ExperimentError; `where` is how it names the place."""
+    if thing in ("driver", "cluster"):
+        if raw:
+            raise ExperimentError(f"{where}: takes no target, there is only one {thing}")
+        return {}
+    if not isinstance(raw, Mapping) or len(raw) != 1:
+        raise ExperimentError(f"{where}: a target is written like {{rank: 1}}, not {shown(raw)}")
+    kind, value = next(iter(raw.items()))
+    if kind not in KINDS:
+        raise ExperimentError(f"{where}: no target is called {kind!r}; {nearest(kind, KINDS)}")
+    least = 0 if kind == "rank" else 1
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ExperimentError(f"{where}: {kind} must be a whole number from {least}, not {value!r}")
+    return {kind: value}
+
+
+def current_group(events: Sequence[AnyEvent]) -> Group:
+    """The newest attempt that was started and has not ended. The workers' own testimony of their pid counts most."""
+    starts = [e for e in events if isinstance(e, AttemptStarted | WorkerStarted)]
+    if not starts:
+        return Group()
+    term, attempt = max((e.term, e.attempt) for e in starts)
+    if any(isinstance(e, AttemptEnded) and (e.term, e.attempt) == (term, attempt) for e in events):
+        return Group()
+    members: dict[int, Member] = {}
+    for event in starts:
+        if (event.term, event.attempt) != (term, attempt):
+            continue
+        if isinstance(event, WorkerStarted):
+            members[event.rank] = Member(rank=event.rank, node_id=event.node_id, pid=event.pid)
+        else:
+            for member in event.members:
+                members.setdefault(member.rank, Member(rank=member.rank, node_id=member.node_id, pid=0))
+    return Group(term, attempt, tuple(members[rank] for rank in sorted(members)))
+
+
+def resolve(target: Mapping[str, int], thing: Thing, events: Sequence[AnyEvent], nodes: Mapping[str, int],
+            rng: random.Random) -> Hit:  # fmt: skip
+    """`nodes`: the worker nodes alive in the harness's book, hex id to number. Raises TargetMissed."""
+    group = current_group(events)
+    if thing == "cluster":
+        return Hit(term=group.term, attempt=group.attempt)
+    if thing == "driver":
+        return Hit(pids=(_driver(events),), term=group.term, attempt=group.attempt)
+    if thing == "worker":
+        return _hit_workers(_workers(target, group, nodes, rng), group)
+    return _hit_nodes(_nodes(target, group, nodes, rng), group, nodes)
+
+
+def _driver(events: Sequence[AnyEvent]) -> int:
+    exited = {e.launch for e in events if isinstance(e, DriverExited)}
+    running = [e for e in events if isinstance(e, DriverStarted) and e.launch not in exited]
+    if not running:
+        raise TargetMissed("no driver is running")
+    return running[-1].pid
+
+
+def _workers(
+    target: Mapping[str, int], group: Group, nodes: Mapping[str, int], rng: random.Random
+) -> list[Member]:
+    kind, value = next(iter(target.items()))
+    if kind == "random":
+        return sorted(_draw(group.members, value, rng, "worker"), key=lambda m: m.rank)
+    chosen = [m for m in group.members if (m.rank if kind == "rank" else nodes.get(m.node_id)) == value]
+    if not chosen:
+        raise TargetMissed(f"no worker of the current attempt is at {shown(dict(target))}; {_seen(group)}")
+    return chosen
+
+
+def _nodes(
+    target: Mapping[str, int], group: Group, nodes: Mapping[str, int], rng: random.Random
+) -> list[int]:
+    kind, value = next(iter(target.items()))
+    if kind == "random":
+        return sorted(_draw(sorted(nodes.values()), value, rng, "node"))
+    if kind == "node":
+        if value not in nodes.values():
+            raise TargetMissed(f"node {value} is not alive; there are nodes {sorted(nodes.values())}")
+        return [value]
+    for member in _workers(target, group, nodes, rng):
+        if member.node_id in nodes:
+            return [nodes[member.node_id]]
+    raise TargetMissed(f"the node of rank {value} is not alive any more")
+
+
+def _draw(choices: Sequence[T], count: int, rng: random.Random, what: str) -> list[T]:
+    if count > len(choices):
+        raise TargetMissed(f"{{random: {count}}}: only {len(choices)} {what}s are there")
+    return rng.sample(list(choices), count)
+
+
+def _hit_workers(members: Sequence[Member], group: Group) -> Hit:
+    for member in members:
+        if not member.pid:
+            raise TargetMissed(
+                f"rank {member.rank} has not entered the training function yet: its pid is unknown"
+            )
+    return Hit(pids=tuple(m.pid for m in members), ranks=tuple(m.rank for m in members),
+               term=group.term, attempt=group.attempt)  # fmt: skip
+
+
+def _hit_nodes(numbers: Sequence[int], group: Group, nodes: Mapping[str, int]) -> Hit:
+    ranks = tuple(m.rank for m in group.members if nodes.get(m.node_id) in numbers)
+    return Hit(nodes=tuple(numbers), ranks=ranks, term=group.term, attempt=group.attempt)
+
+
+def _seen(group: Group) -> str:
+    return f"there are ranks {[m.rank for m in group.members]}" if group.members else "no attempt is running"

@@ -1,0 +1,121 @@
+"""When a fault lands: a predicate on the history, never a time.
+
+`{step: 12}` is the first time any rank has testified step 12 or later (`world_size: 4` beside it: in a world of that
+size); `{event: upload_started, nth: 2}` the second event of that kind; `{state: restarting}` the controller in that
+state; `{after: 0}` the moment there is evidence that fault 0 of the method landed. Beside any other, `after` means that
+only what happens from then on counts. A trigger fires once.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shaketable.chaos import plan
+from shaketable.chaos.errors import ExperimentError, nearest, shown
+from shaketable.chaos.history import AnyEvent, FaultObserved, StateChanged, Stepped
+
+Predicate = Callable[[AnyEvent], bool]
+
+KINDS: dict[str, type[AnyEvent]] = {
+    str(event.__struct_config__.tag): event for event in typing.get_args(AnyEvent)
+}  # fmt: skip
+BESIDES = {"step": {"world_size", "after"}, "event": {"nth", "after"}, "state": {"nth", "after"}}
+ALONE = "after"
+KNOWN = (*BESIDES, ALONE)
+MAX_COUNT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A trigger that has been checked: true for the `nth` event of which `matches` is true, counted from when there is
+    evidence of fault `after`."""
+
+    raw: plan.Trigger
+    matches: Predicate
+    nth: int = 1
+    after: int | None = None
+
+    def __str__(self) -> str:
+        return shown(self.raw)
+
+
+class Watch:
+    """Holds one condition against the history as it grows. True once, for the event that made it true."""
+
+    def __init__(self, condition: Condition) -> None:
+        self.condition = condition
+        self._counts = condition.after is None
+        self._seen = 0
+
+    @property
+    def fired(self) -> bool:
+        return self._seen >= self.condition.nth
+
+    def feed(self, event: AnyEvent) -> bool:
+        if self.fired:
+            return False
+        if not self._counts:
+            self._counts = isinstance(event, FaultObserved) and event.fault == self.condition.after
+            return False
+        self._seen += self.condition.matches(event)
+        return self.fired
+
+
+def parse(raw: object, where: str) -> Condition:
+    """Raises ExperimentError; `where` is how it names the place."""
+    if not isinstance(raw, Mapping) or not raw:
+        raise ExperimentError(f"{where}: a trigger is written like {{step: 12}}, not {raw!r}")
+    trigger = {str(key): value for key, value in raw.items()}
+    kinds = [kind for kind in BESIDES if kind in trigger] or [ALONE] * (ALONE in trigger)
+    if len(kinds) != 1:
+        unknown = next((key for key in trigger if key not in KNOWN), "")
+        hint = (
+            f": {unknown!r} is no trigger, {nearest(unknown, KNOWN)}"
+            if unknown
+            else ": use exactly one of them"
+        )
+        raise ExperimentError(f"{where}: {shown(trigger)} must have one of {', '.join(KNOWN)}{hint}")
+    for key in trigger.keys() - {kinds[0]} - BESIDES.get(kinds[0], set()):
+        raise ExperimentError(f"{where}: {key!r} cannot stand beside {kinds[0]!r} in {shown(trigger)}")
+    return _condition(kinds[0], trigger, where)
+
+
+def _condition(kind: str, trigger: dict[str, Any], where: str) -> Condition:
+    value, nth = trigger[kind], _count(trigger.get("nth", 1), "nth", where)
+    after = _count(trigger["after"], "after", where, least=0) if "after" in trigger else None
+    if kind == ALONE:
+        return Condition(trigger, _landed(value))
+    if kind == "step":
+        size = _count(trigger["world_size"], "world_size", where) if "world_size" in trigger else None
+        return Condition(trigger, _stepped(_count(value, "step", where), size), 1, after)
+    if not isinstance(value, str):
+        raise ExperimentError(f"{where}: {kind} in {shown(trigger)} must be a name, not {value!r}")
+    if kind == "state":
+        return Condition(trigger, _in_state(value), nth, after)
+    if value not in KINDS:
+        raise ExperimentError(f"{where}: no event is called {value!r}; {nearest(value, KINDS)}")
+    return Condition(trigger, lambda event: isinstance(event, KINDS[value]), nth, after)
+
+
+def _count(value: object, name: str, where: str, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_COUNT:
+        raise ExperimentError(f"{where}: {name} must be a whole number from {least}, not {value!r}")
+    return value
+
+
+def _stepped(step: int, size: int | None) -> Predicate:
+    return lambda event: (
+        isinstance(event, Stepped) and event.step >= step and size in (None, event.world_size)
+    )
+
+
+def _in_state(state: str) -> Predicate:
+    wanted = state.casefold()
+    return lambda event: isinstance(event, StateChanged) and event.state.casefold() == wanted
+
+
+def _landed(fault: int) -> Predicate:
+    return lambda event: isinstance(event, FaultObserved) and event.fault == fault
