@@ -1,12 +1,15 @@
 """What the training function sees: `report`, `get_checkpoint`, `get_context`, and what Ray Train calls a session.
 
-A worker has one session and one thread that may use it. What the controller wants is read inside `report()` only, so
-that it changes at the same report index on every rank (docs/architecture.md, "Hold").
+A worker has one session and one thread that may use it. What the controller wants takes effect inside `report()` only,
+so that it changes at the same report index on every rank (docs/architecture.md, "Hold").
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -16,7 +19,7 @@ import msgspec
 from shaketable.runtime import messages as msg
 from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
 from shaketable.runtime.checkpoints import stage
-from shaketable.runtime.wire import Channel
+from shaketable.runtime.wire import Channel, ChannelClosed
 
 
 class Listener(Protocol):
@@ -79,51 +82,67 @@ class TrainContext:
 
 
 class Session:
-    """The worker's end of everything. `index` is the report the function is in or will be in next."""
+    """The worker's end of everything. The training function's thread calls it; a second thread hears what the agent
+    says. What both touch is guarded by `_changed`; `_returned` is the index of the last report returned from."""
 
     def __init__(self, channel: Channel, task: msg.Task) -> None:
         fork = task.fork
         self.context = TrainContext(
-            term=fork.term, attempt=fork.attempt, rank=fork.rank, world_size=fork.world_size,
-            local_rank=fork.local_rank, local_world_size=fork.local_world_size, node_rank=fork.node_rank,
-            node_id=task.node_id, name=task.name, resume=fork.resume.checkpoint if fork.resume else None,
-        )  # fmt: skip
+            term=fork.term,
+            attempt=fork.attempt,
+            rank=fork.rank,
+            world_size=fork.world_size,
+            local_rank=fork.local_rank,
+            local_world_size=fork.local_world_size,
+            node_rank=fork.node_rank,
+            node_id=task.node_id,
+            name=task.name,
+            resume=fork.resume.checkpoint if fork.resume else None,
+        )
         self._attempt, self._rank = fork.attempt, fork.rank
         self.node_ip = task.node_ip
         self.checkpoint_requested = False
         self.preemption: PreemptionInfo | None = None
         self._channel = channel
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
         self._staging = Path(task.staging)
-        self._resumes = fork.resume is not None
         self._restored: msg.Restored | None = None
-        self._index = fork.first_index
+        self._returned = fork.first_index - 1
         self._uploaded: set[int] = set()
         self._failed_upload: str | None = None
         self._holding = False
-        self._answered = False
         self._hold_at: int | None = None
+        self._reached = False
+        self._announced: PreemptionInfo | None = None
         self._round = 0
         self._delivered: dict[int, bytes] = {}
 
+    def listen(self, messages: Iterable[msg.AnyMessage]) -> None:
+        """Take in what has arrived already, and start to hear the rest."""
+        self._take_in(messages)
+        threading.Thread(target=self._hear, name="shaketable-session", daemon=True).start()
+
     def send(self, message: msg.AnyMessage) -> None:
-        self._channel.send(message)
-        self._channel.drain()
+        with self._sending:
+            self._channel.send(message)
+            self._channel.drain()
 
     # ---- report
 
     def report(
         self, metrics: dict[str, Any], checkpoint: Checkpoint | None, mode: CheckpointUploadMode
     ) -> None:
-        index = self._index
+        index = self._returned + 1
         for listener in listeners:
             listener.before_report(index, metrics, checkpoint)
         self._send_report(index, metrics, checkpoint, mode)
-        self._receive(0)
-        self._raise_failed_upload()
-        while self._holding and not self._may_return(index):
-            self._receive(None)
-        self.checkpoint_requested = self._hold_at is not None and index == self._hold_at - 1
-        self._index = index + 1
+        with self._changed:
+            self._raise_failed_upload()
+            self._changed.wait_for(lambda: self._may_return(index))
+            self._returned = index
+            self.checkpoint_requested = self._hold_at is not None and index == self._hold_at - 1
+            self.preemption = self._announced
         for listener in listeners:
             listener.after_report(index)
 
@@ -144,10 +163,10 @@ class Session:
             staged=staged,
         )
         self.send(report)
-        while source is not None and not staged and index not in self._uploaded:
-            self._receive(None)
-            self._raise_failed_upload()
-        self._uploaded.clear()
+        if source is not None and not staged:
+            with self._changed:
+                self._changed.wait_for(lambda: index in self._uploaded)
+                self._uploaded.clear()
 
     def _raise_failed_upload(self) -> None:
         if self._failed_upload is not None:
@@ -155,27 +174,23 @@ class Session:
             raise OSError(f"a checkpoint could not be uploaded: {detail}")
 
     def _may_return(self, index: int) -> bool:
-        """The rules of the hold (protocols 4): answer once, wait to be told, then stop at the common report."""
-        if not self._answered:
-            self._answered = True
-            self.send(msg.HoldAnswer(attempt=self._attempt, rank=self._rank, returned=index - 1))
-        if self._hold_at is None:
-            return False
-        if index < self._hold_at:
+        """The rules of the hold (protocols 4): having answered, wait to be told; then stop at the common report, until
+        the attempt is stopped, which kills us, or the hold is cancelled."""
+        if not self._holding:
             return True
-        if index == self._hold_at:
+        if index == self._hold_at and not self._reached:
+            self._reached = True
             self.send(msg.HoldReached(attempt=self._attempt, rank=self._rank, index=index))
-            while self._holding:  # until the attempt is stopped, which kills us, or the hold is cancelled
-                self._receive(None)
-        return True
+        return self._hold_at is not None and index != self._hold_at
 
     # ---- the rest of the API
 
     def get_checkpoint(self) -> Checkpoint | None:
-        if not self._resumes:
+        if self.context.resume is None:
             return None
-        while self._restored is None:
-            self._receive(None)
+        with self._changed:
+            self._changed.wait_for(lambda: self._restored is not None)
+        assert self._restored is not None
         if self._restored.path is None:
             raise OSError(f"the checkpoint to resume from could not be restored: {self._restored.error}")
         return Checkpoint(self._restored.path)
@@ -185,16 +200,26 @@ class Session:
         self._round += 1
         mine = data if self.context.rank == 0 else b""
         self.send(msg.Contribution(attempt=self._attempt, rank=self._rank, round=self._round, data=mine))
-        while self._round not in self._delivered:
-            self._receive(None)
-        return self._delivered.pop(self._round)
+        with self._changed:
+            self._changed.wait_for(lambda: self._round in self._delivered)
+            return self._delivered.pop(self._round)
 
-    # ---- what the controller says
+    # ---- what the agent says, on its own thread
 
-    def _receive(self, timeout_s: float | None) -> None:
-        if self._channel.wait(timeout_s):
-            for message in self._channel.receive():
+    def _hear(self) -> None:
+        """Beside the training function: it may be in a collective that ends only once a peer has been told to go on, so
+        a hold has to be answered from wherever it is."""
+        try:
+            while self._channel.wait(None):
+                self._take_in(self._channel.receive())
+        except ChannelClosed:
+            os._exit(1)  # no agent, no worker
+
+    def _take_in(self, messages: Iterable[msg.AnyMessage]) -> None:
+        with self._changed:
+            for message in messages:
                 self._on(message)
+            self._changed.notify_all()
 
     def _on(self, message: msg.AnyMessage) -> None:
         match message:
@@ -204,13 +229,14 @@ class Session:
                 self._uploaded.add(index)
                 self._failed_upload = error or self._failed_upload
             case msg.HoldBegin():
-                self._holding, self._answered, self._hold_at = True, False, None
+                self._holding, self._hold_at, self._reached = True, None, False
+                self.send(msg.HoldAnswer(attempt=self._attempt, rank=self._rank, returned=self._returned))
             case msg.HoldUntil(index=index):
                 self._hold_at = index
             case msg.HoldCancelled():
                 self._holding, self._hold_at = False, None
             case msg.Preemption():
-                self.preemption = PreemptionInfo(message.deadline_s, tuple(message.node_ids))
+                self._announced = PreemptionInfo(message.deadline_s, tuple(message.node_ids))
             case msg.Delivery():
                 self._delivered[message.round] = message.data
 

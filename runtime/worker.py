@@ -36,13 +36,15 @@ def main(fd: int) -> NoReturn:
 
 
 def _run(channel: Channel) -> int:
-    channel.wait(None)
-    task, *others = channel.receive()
+    messages: list[msg.AnyMessage] = []
+    while not messages:  # a large function arrives in pieces
+        channel.wait(None)
+        messages = channel.receive()
+    task, *others = messages
     assert isinstance(task, msg.Task), f"the first message to a worker is its task, not {task}"
     ours = session.Session(channel, task)
-    for message in others:
-        ours._on(message)
     session.start(ours)
+    ours.listen(others)
     # Not a Ray worker: an implicit ray.init here would make this process a driver of its own.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     attempt, rank = task.fork.attempt, task.fork.rank

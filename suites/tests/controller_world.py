@@ -36,8 +36,7 @@ class _Worker:
     rank: int
     world_size: int
     index: int
-    holding: bool = False
-    answered: bool = False
+    held: bool = False
     target: int | None = None
     blocked: bool = False
 
@@ -101,16 +100,18 @@ class World:
                 self.start(command)
             case ev.StopAttempt(attempt):
                 self.later(self.random.uniform(0.001, 0.05), lambda: self.stopped(attempt))
-            case ev.BeginHold():
-                for worker in self.workers.values():
-                    worker.holding, worker.answered, worker.target = True, False, None
+            case ev.BeginHold(attempt):
+                for worker in list(self.workers.values()):
+                    worker.held, worker.target = False, None
+                    delay = self.random.uniform(0.001, 0.02)
+                    self.later(delay, lambda worker=worker: self.answer(worker, attempt))
             case ev.HoldAt(_, index):
                 for worker in list(self.workers.values()):
                     worker.target = index
                     self.unblock(worker)
             case ev.CancelHold():
                 for worker in list(self.workers.values()):
-                    worker.holding, worker.target = False, None
+                    worker.held, worker.target = False, None
                     self.unblock(worker)
             case ev.FinishRun():
                 self.outcome = command
@@ -171,6 +172,9 @@ class World:
         if attempt != self.attempt or worker is None:
             return
         index = worker.index
+        if any(other.index < index for other in self.workers.values()):
+            self.later(0.005, lambda: self.step(attempt, rank))  # the step's collective needs everybody
+            return
         if index > self.steps:
             self.finish(rank)
             return
@@ -180,11 +184,14 @@ class World:
             self.later(self.random.uniform(0.0, 0.3), ev.UploadFinished(attempt, rank, index, ()))
         self.return_or_wait(worker, attempt)
 
-    def return_or_wait(self, worker: _Worker, attempt: int) -> None:
-        if worker.holding and not worker.answered:
-            worker.answered = True
+    def answer(self, worker: _Worker, attempt: int) -> None:
+        """At once, wherever the rank is; from now on it does not return from a report until told."""
+        if attempt == self.attempt and self.workers.get(worker.rank) is worker:
+            worker.held = True
             self.feed(ev.HoldAnswered(attempt, worker.rank, worker.index - 1))
-        if worker.holding and (worker.target is None or worker.index == worker.target):
+
+    def return_or_wait(self, worker: _Worker, attempt: int) -> None:
+        if worker.held and (worker.target is None or worker.index == worker.target):
             first = worker.index == worker.target and not worker.blocked
             worker.blocked = True
             if worker.index == worker.target and first:
