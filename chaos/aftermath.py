@@ -31,29 +31,32 @@ def inspect(subject: Subject, cluster: Cluster, collector: Collector, drivers: S
 
 def check_leaks(subject: Subject, cluster: Cluster, collector: Collector, drivers: Sequence[int], storage: str,
                 name: str) -> LeakCheck:  # fmt: skip
-    """Wait until nothing of the run is left, at most LEAKS_GONE_WITHIN_S."""
+    """Wait until nothing of the run is left, at most LEAKS_GONE_WITHIN_S. Processes that stay longer have had their
+    chance: they are on record, and the harness ends them."""
     began_s = time.monotonic()
     while True:
         alive = run_processes(collector.snapshot(), collector.config.directory, drivers) + orphans(cluster)
         left = cluster.leftovers()
         waited_s = time.monotonic() - began_s
         if not (alive or left) or waited_s > LEAKS_GONE_WITHIN_S:
+            lines = [processes.line(pid) for pid in alive]
+            processes.end(alive)
             files = subject.files_left(storage, name)
-            return LeakCheck(processes=alive, cluster=left, files=files, waited_s=round(waited_s, 3))
+            return LeakCheck(processes=lines, cluster=left, files=files, waited_s=round(waited_s, 3))
         time.sleep(LOOK_EVERY_S)
 
 
-def orphans(cluster: Cluster) -> list[str]:
+def orphans(cluster: Cluster) -> list[int]:
     """Processes of live nodes whose parent is no longer one of them: nobody would ever end these."""
     found = []
     for node in cluster.nodes():
         pids = set(cluster.pids(node.number))
         family = pids | {os.getpid()}  # the harness itself started the first of them
-        found += [processes.line(pid) for pid in sorted(pids) if processes.parent(pid) not in {None, *family}]
+        found += [pid for pid in sorted(pids) if processes.parent(pid) not in {None, *family}]
     return found
 
 
-def run_processes(events: Sequence[AnyEvent], mark: str, drivers: Sequence[int]) -> list[str]:
+def run_processes(events: Sequence[AnyEvent], mark: str, drivers: Sequence[int]) -> list[int]:
     """Drivers and workers of this run, and what they have started: whoever carries the witnesses' directory in its
     environment, or is in the session of a driver or of a worker."""
     workers = {event.pid for event in events if isinstance(event, WorkerStarted)}

@@ -5,8 +5,10 @@ Evidence is taken from the kernel, never from the fact that a signal was sent.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Collection, Iterator
+import signal
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -32,11 +34,18 @@ def parent(pid: int) -> int | None:
     return int(fields[1]) if fields else None
 
 
-def survivors(mark: str, leaders: Collection[int] = ()) -> list[str]:
-    """One line for each live process that has `mark` in its environment, or belongs to a session that one of
-    `leaders` led (a grandchild stays in the session of its worker)."""
+def survivors(mark: str, leaders: Collection[int] = ()) -> list[int]:
+    """The live processes that have `mark` in their environment, or belong to a session that one of `leaders` led (a
+    grandchild stays in the session of its worker)."""
     needle = mark.encode()
-    return [line(pid) for pid in _pids() if pid != os.getpid() and _belongs(pid, needle, leaders)]
+    return [pid for pid in _pids() if pid != os.getpid() and _belongs(pid, needle, leaders)]
+
+
+def end(pids: Iterable[int]) -> None:
+    """SIGKILL."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _belongs(pid: int, needle: bytes, leaders: Collection[int]) -> bool:

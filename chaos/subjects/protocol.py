@@ -33,7 +33,10 @@ class Launch:
     @property
     def effective(self) -> Configuration:
         """The configuration with this launch's changes. An unknown key raises TypeError."""
-        return replace(self.configuration, **self.changed)
+        changed = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in self.changed.items()
+        }
+        return replace(self.configuration, **changed)
 
 
 class Subject(Protocol):

@@ -1,6 +1,5 @@
 """The engine with real processes and no Ray: `plain_driver.py` on `plain_cluster.py`."""
 
-import os
 import signal
 import threading
 from pathlib import Path
@@ -141,7 +140,7 @@ def test_what_a_run_leaves_behind_is_found(manners: str, where: str, tmp_path: P
     left = getattr(only(events, LeakCheck)[0], where)
     assert len(left) == 1 and judgement.verdict == "FAIL" and judgement.reason.startswith("no-leaks")
     if where == "processes":
-        os.kill(int(left[0].split()[1]), signal.SIGKILL)
+        assert processes.gone(int(left[0].split()[1])), "on record, and ended by the harness"
 
 
 def test_a_node_that_was_killed_leaves_the_history_when_the_cluster_says_so(tmp_path: Path) -> None:
