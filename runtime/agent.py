@@ -91,7 +91,7 @@ class _Worker:
     fork: msg.Fork
     channel: Channel
     pid: int = 0
-    killed: bool = False
+    killed_s: float | None = None
     finished: bool = False
     failure: msg.Failed | None = None
 
@@ -143,6 +143,7 @@ class _Loop:
             self._beat_s = now
             self._driver.send(msg.Beat())
         self._mind_the_lease(now)
+        self._mind_the_kill(now)
         self._write_interest()
 
     def _mind_the_lease(self, now: float) -> None:
@@ -150,6 +151,12 @@ class _Loop:
         lease = self._setup.lease_s if self._setup else 60.0
         if now - self._heard_s > lease:
             raise ChannelClosed(f"no word from the driver for {lease} s")
+
+    def _mind_the_kill(self, now: float) -> None:
+        """What SIGKILL does not end hangs in the kernel: better to lose this agent than to wait for ever."""
+        killed_s = self._worker.killed_s if self._worker else None
+        if killed_s is not None and now - killed_s > _REAP_S:
+            raise ChannelClosed(f"the worker has not ended {_REAP_S} s after its SIGKILL")
 
     def _watch(self, channel: Channel, handler: Callable[[], None]) -> None:
         self._selector.register(channel.sock, selectors.EVENT_READ, handler)
@@ -220,6 +227,7 @@ class _Loop:
 
     def _set_up(self, setup: msg.Setup) -> None:
         self._setup = setup
+        _sweep_staging(self._place.directory)
         self._staging.mkdir(parents=True, exist_ok=True)
         ours, theirs = wire.pair()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, setup.sys_path))}
@@ -259,7 +267,7 @@ class _Loop:
         if worker is None or worker.fork.attempt != attempt:
             self._driver.send(msg.Stopped(attempt=attempt))
             return
-        worker.killed = True
+        worker.killed_s = worker.killed_s or time.monotonic()
         if worker.pid:
             _killpg(worker.pid)
 
@@ -287,7 +295,7 @@ class _Loop:
         worker = self._worker
         if worker is not None and worker.fork.attempt == message.attempt:
             worker.pid = message.pid
-            if worker.killed:
+            if worker.killed_s is not None:
                 _killpg(message.pid)
 
     def _reaped(self, message: msg.Reaped) -> None:
@@ -301,7 +309,7 @@ class _Loop:
         self._drop_channel(worker)
         self._pass_on_report(at_once=True)
         self._worker = None
-        if not (worker.finished or worker.killed):
+        if not worker.finished and worker.killed_s is None:
             self._driver.send(worker.failure or _death(message.status, worker.fork))
         self._driver.send(msg.Stopped(attempt=worker.fork.attempt))
 
@@ -404,6 +412,13 @@ def _death(status: int, fork: msg.Fork) -> msg.Failed:
         attempt=fork.attempt, rank=fork.rank, detail=detail, signal=-code if code < 0 else None,
         collateral=code == -signal.SIGABRT,
     )  # fmt: skip
+
+
+def _sweep_staging(directory: Path) -> None:
+    """What agents that were killed had staged on this node can never be committed any more."""
+    for path in directory.glob("*/staging-*-*"):
+        if not Path(f"/proc/{path.name.rpartition('-')[2]}").exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _killpg(pid: int) -> None:

@@ -55,13 +55,16 @@ class Job:
 
 @dataclass(slots=True)
 class _Peer:
-    """A connected agent. `rank` and `attempt`: the worker it was last asked to fork."""
+    """A connected agent. `ready`: its fork server is warm; `unfit`: why it never will be. `rank` and `attempt`: the
+    worker it was last asked to fork."""
 
     channel: Channel
     agent: ev.AgentId
     unit: ev.UnitId
     node_id: str
     heard_s: float
+    ready: bool = False
+    unfit: str = ""
     attempt: int = 0
     rank: int = 0
 
@@ -411,13 +414,14 @@ class Executor:
             self._on_message(peer, message)
 
     def _on_message(self, peer: _Peer, message: msg.AnyMessage) -> None:
+        peer.ready = peer.ready or isinstance(message, msg.Ready)
         event = _as_event(peer, message)
         if event is not None:
             self._feed(event)
         elif isinstance(message, msg.Contribution):
             self._contribute(message)
         elif isinstance(message, msg.Unfit):
-            self._feed(ev.AgentFailed(peer.unit, message.detail))
+            peer.unfit = message.detail  # it leaves now
 
     def _contribute(self, message: msg.Contribution) -> None:
         attempt = self.controller.attempt
@@ -447,8 +451,13 @@ class Executor:
             self._log_calls.put(self._check_fence)
 
     def _lose(self, peer: _Peer, detail: str) -> None:
-        if self._peers.get(peer.agent) is peer:
-            self._forget(peer)
+        if self._peers.get(peer.agent) is not peer:
+            return
+        self._forget(peer)
+        if not peer.ready:
+            self._leases.retry(peer.unit)
+            self._feed(ev.AgentFailed(peer.unit, peer.unfit or detail))
+        else:
             self._feed(ev.AgentLost(peer.agent, f"the agent on node {peer.node_id[:8]} is lost: {detail}"))
 
     def _forget(self, peer: _Peer) -> None:

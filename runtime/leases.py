@@ -74,6 +74,10 @@ class Leases:
     def probe(self, unit: ev.UnitId) -> None:
         self._calls.put(lambda: self._start_agent(unit))
 
+    def retry(self, unit: ev.UnitId) -> None:
+        """Start a new agent in a moment: the last one did not become ready."""
+        self._calls.put(lambda: self._retry(unit))
+
     def release(self, unit: ev.UnitId) -> None:
         self._calls.put(lambda: self._release(unit))
 
@@ -164,6 +168,11 @@ class Leases:
         lease.starting = lease.actor.up.remote()
         lease.retry_s = None
 
+    def _retry(self, unit: ev.UnitId) -> None:
+        lease = self._leases.get(unit)
+        if lease is not None:
+            lease.starting, lease.retry_s = None, time.monotonic() + _RETRY_S
+
     def _look_at_start(self, unit: ev.UnitId, lease: _Lease, now: float) -> None:
         done, _ = ray.wait([lease.starting], timeout=0)
         if not done:
@@ -172,7 +181,7 @@ class Leases:
         try:
             ray.get(done[0])
         except RayError as error:
-            lease.retry_s = now + _RETRY_S
+            self._retry(unit)
             self.post(ev.AgentFailed(unit, str(error).strip().splitlines()[-1]))
 
     def _look_at_nodes(self) -> None:

@@ -198,6 +198,14 @@ def test_metrics_that_cannot_be_sent_are_named(tmp_path: Path) -> None:
         trainer(tmp_path, {}, reports_an_object).fit()
 
 
+@pytest.mark.usefixtures("cluster")
+def test_a_module_to_preload_that_is_missing_is_named_and_not_tried_for_ever(tmp_path: Path) -> None:
+    with pytest.raises(TrainingFailedError, match="cannot import 'no_such_module'"):
+        trainer(
+            tmp_path, {"steps": 1}, preload=("no_such_module",), failures=FailureConfig(max_start_failures=1)
+        ).fit()
+
+
 def test_a_node_that_comes_is_grown_into_without_losing_a_step(cluster: LocalCluster, tmp_path: Path) -> None:
     slow = {"steps": 200, "step_s": 0.05, "every": 50}
     box: list[Result] = []
