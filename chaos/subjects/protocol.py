@@ -33,7 +33,7 @@ class Launch:
     @property
     def effective(self) -> Configuration:
         """The configuration with this launch's changes. An unknown key raises TypeError."""
-        changed = {
+        changed: dict[str, Any] = {  # JSON has no tuples
             key: tuple(value) if isinstance(value, list) else value for key, value in self.changed.items()
         }
         return replace(self.configuration, **changed)
