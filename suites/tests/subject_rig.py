@@ -13,7 +13,15 @@ from typing import Any
 
 from ray import cloudpickle
 
-from shaketable.chaos.history import AnyEvent, AttemptEnded, DriverExited, Event, Stepped, WorkerStarted
+from shaketable.chaos.history import (
+    AnyEvent,
+    AttemptEnded,
+    Committed,
+    DriverExited,
+    Event,
+    Stepped,
+    WorkerStarted,
+)
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects import Launch, subject
 from shaketable.chaos.subjects.session import Listener, Where
@@ -104,6 +112,14 @@ class Trial:
             lambda event: isinstance(event, Stepped) and event.step >= step,
             timeout_s=RUN_WITHIN_S,
             name=f"step {step}",
+        )
+        assert seen is not None, self.log()
+
+    def wait_for_commit(self, index: int) -> None:
+        seen = self.collector.wait_for(
+            lambda event: isinstance(event, Committed) and event.index >= index,
+            timeout_s=RUN_WITHIN_S,
+            name=f"the commit of report {index}",
         )
         assert seen is not None, self.log()
 

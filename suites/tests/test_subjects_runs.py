@@ -140,8 +140,11 @@ def test_an_error_in_a_worker_beyond_the_budget_fails_the_run_and_is_named(
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_relaunch_after_the_driver_was_killed_goes_on_in_a_new_term(subject: str, trial: Launcher) -> None:
-    run = trial(subject)
-    run.wait_for_step(6)
+    """Killed well between two commits: Ray Train rewrites its manifest in place, and a kill in the middle of that
+    leaves a run that can never be started again under its name."""
+    run = trial(subject, job_config={"steps": 60, "step_s": 0.05, "checkpoint_every": 20})
+    run.wait_for_commit(20)
+    run.wait_for_step(23)
     run.driver.kill()
     run.wait()
     run.launch(max_failures=2)
