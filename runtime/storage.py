@@ -19,7 +19,7 @@ from shaketable.runtime.errors import ConfigurationError, StorageError, StorageU
 
 LOG, CHECKPOINTS = "log", "checkpoints"  # below the directory of a run
 _TEMPORARY = ".tmp"
-_LINK_TRIES = 10
+_LINK_TRIES = 1000  # each lost to another driver that opens the run: it gets further
 
 
 def parse_storage_path(storage_path: str | os.PathLike[str]) -> Path:
