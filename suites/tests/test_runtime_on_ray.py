@@ -84,6 +84,13 @@ def trainer(
     )
 
 
+def wait_for_records(log_directory: Path, number: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(list(log_directory.glob("*.json"))) < number:
+        assert time.monotonic() < deadline, f"the run log has no {number} records within 60 s"
+        time.sleep(0.02)
+
+
 @pytest.mark.usefixtures("cluster")
 def test_a_run_returns_its_last_metrics_its_checkpoint_and_its_attempts(tmp_path: Path) -> None:
     result = trainer(tmp_path, {"steps": 5}).fit()
@@ -211,6 +218,7 @@ def test_a_node_that_comes_is_grown_into_without_losing_a_step(cluster: LocalClu
     box: list[Result] = []
     thread = threading.Thread(target=lambda: box.append(trainer(tmp_path, slow, num_workers=(1, 3)).fit()))
     thread.start()
+    wait_for_records(tmp_path / "run" / "log", 2)  # the attempt of two has been started
     node = cluster.add_node()
     thread.join(120)
     assert not thread.is_alive(), "the run has not ended within 120 s"
@@ -240,10 +248,7 @@ def test_a_newer_driver_fences_the_older_one(tmp_path: Path) -> None:
     thread = threading.Thread(target=first)
     thread.start()
     log_directory = tmp_path / "run" / "log"
-    deadline = time.monotonic() + 60
-    while len(list(log_directory.glob("*.json"))) < 2:
-        assert time.monotonic() < deadline, "the first driver has started no attempt within 60 s"
-        time.sleep(0.02)
+    wait_for_records(log_directory, 2)
     first_record = json.loads(min(log_directory.glob("*.json")).read_text())
     _, state = open_run(tmp_path / "run", first_record["configuration"])
     thread.join(20)
