@@ -6,6 +6,7 @@ they run in any order on one cluster; `check_teardown` comes last and closes it.
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -182,8 +183,9 @@ def _driver(cluster: Cluster, node_id: str) -> Iterator[None]:
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        expect(said == "ready\n", "a driver gets an actor on the node it names", said)
+        # Ray prints what it has to say about other nodes to a driver's output, unasked.
+        said = list(itertools.takewhile(lambda line: line != "ready\n", process.stdout))
+        expect(process.poll() is None, "a driver gets an actor on the node it names", "".join(said))
         yield
     finally:
         try:

@@ -101,7 +101,8 @@ class LocalCluster:
         def published() -> str | None:
             head.check_starting()
             files = head.directory.glob("session_2*/gcs_server_port_*")
-            return next((text for file in files if (text := file.read_text().strip()).isdigit()), None)
+            whole = (file for file in files if file.suffix != ".tmp")  # which is renamed at any moment
+            return next((text for file in whole if (text := file.read_text().strip()).isdigit()), None)
 
         return int(self._wait(published, GCS_UP_S, "the head's GCS publishes its port", head))
 
