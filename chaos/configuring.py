@@ -17,7 +17,7 @@ from shaketable.chaos.errors import ExperimentError, nearest
 from shaketable.chaos.plan import Configuration, Expect, Outcome
 
 KEYS = tuple(field.name for field in dataclasses.fields(Configuration))
-CHOICES: dict[str, tuple[str, ...]] = {"subject": ("bundled", "ray-train"), "cluster": ("local",)}
+CHOICES: dict[str, tuple[str, ...]] = {"subject": ("bundled", "ray-train"), "cluster": ("local", "simulated")}
 MAX_NODES = 64
 MAX_WORKERS = 256
 MAX_SECONDS = 86_400.0
@@ -79,6 +79,8 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _bounds(value, where)
     if key == "nodes":
         return _whole(value, where, 1, MAX_NODES)
+    if key == "num_to_keep":
+        return _whole(value, where, 1, none=True, hint="a count from 1, or null for all")
     if key in ("max_failures", "max_preemption_failures"):
         return _whole(value, where, -1, hint="0, a count, or -1 for unlimited")
     if key.endswith("_s"):

@@ -27,7 +27,7 @@ from shaketable.chaos.drivers import Drivers
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.experiment_file import dump
 from shaketable.chaos.faults import FAULTS, Scene
-from shaketable.chaos.history import AnyEvent, DeadlinePassed, ExperimentBegan, NodeJoined
+from shaketable.chaos.history import AnyEvent, DeadlinePassed, ExperimentBegan, NodeJoined, encode
 from shaketable.chaos.judge import judge
 from shaketable.chaos.landing import Armed
 from shaketable.chaos.nodewatch import NodeWatch
@@ -53,7 +53,8 @@ def execute(plan: Plan, folder: Path, *, pool: ClusterPool, progress: Progress =
     """Run `plan` with its result in `folder`. Raises ExperimentError for what its author got wrong."""
     faults = arm(plan)
     _prepare(plan, folder)
-    judgement = _invalid(missing_extra(plan.configuration)) or _play(plan, faults, folder, pool, progress)
+    play = _simulate if plan.configuration.cluster == "simulated" else _play
+    judgement = _invalid(missing_extra(plan.configuration)) or play(plan, faults, folder, pool, progress)
     (folder / "judgement.json").write_bytes(msgspec.json.format(msgspec.json.encode(judgement)) + b"\n")
     if judgement.verdict == "PASS" and not keep_storage:
         shutil.rmtree(folder / "storage", ignore_errors=True)
@@ -116,6 +117,18 @@ def _play(plan: Plan, faults: list[Armed], folder: Path, pool: ClusterPool, prog
         return Judgement("INVALID", str(error))
     except ClusterError as error:  # it could not be started, or broke where no fault was meant
         return Judgement("INVALID", f"the cluster failed: {error}")
+
+
+def _simulate(plan: Plan, faults: list[Armed], folder: Path, _: ClusterPool, progress: Progress) -> Judgement:
+    """In virtual time: no cluster is leased, no driver is started."""
+    from shaketable.chaos import simulation
+
+    if (why := simulation.not_simulated(plan)) != "":
+        return Judgement("INVALID", why)
+    progress(f"simulating {plan.configuration.nodes} nodes")
+    played = simulation.play(plan, faults, versions=versions())
+    (folder / "history.jsonl").write_bytes(b"".join(map(encode, played.events)))
+    return judge(played.events)
 
 
 def _run(

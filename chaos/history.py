@@ -267,7 +267,8 @@ class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
 
 class Stepped(Event, frozen=True, kw_only=True, tag="stepped"):
     """Testified before `report()` is called for `step`. `digest` is the hash chain's state after that step,
-    `samples` the sample ids this rank consumed in it; `checkpoint`: a checkpoint goes with this report."""
+    `samples` the sample ids this rank consumed in it; `checkpoint`: a checkpoint goes with this report. `since`: the
+    event stands for all steps from that one on (in simulation, where nothing happens between them)."""
 
     term: int
     attempt: int
@@ -278,6 +279,11 @@ class Stepped(Event, frozen=True, kw_only=True, tag="stepped"):
     samples: list[int] | None = None
     checkpoint: bool = False
     metrics: dict[str, Any] | None = None
+    since: int | None = None
+
+    @property
+    def first(self) -> int:
+        return self.step if self.since is None else self.since
 
 
 class UploadStarted(Event, frozen=True, kw_only=True, tag="upload_started"):

@@ -123,7 +123,8 @@ def steps_lost(history: History) -> int:
     done: Counter[int] = Counter()
     for attempt in history.attempts:
         until_s = _superseded_s(history, attempt)
-        done.update({step.step for step in attempt.steps.get(0, []) if step.at_s <= until_s})
+        steps = (step for step in attempt.steps.get(0, []) if step.at_s <= until_s)
+        done.update({number for step in steps for number in range(step.first, step.step + 1)})
     return sum(count - 1 for count in done.values())
 
 

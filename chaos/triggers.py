@@ -37,6 +37,8 @@ class Condition:
     matches: Predicate
     nth: int = 1
     after: int | None = None
+    step: int | None = None  # that it waits for, in a world of `size` where that is not None
+    size: int | None = None
 
     def __str__(self) -> str:
         return shown(self.raw)
@@ -62,6 +64,13 @@ class Watch:
             return False
         self._seen += self.condition.matches(event)
         return self.fired
+
+    def next_step(self, done: int, world_size: int) -> int | None:
+        """The next step after `done` that would make it true, where it waits for one."""
+        wanted = self.condition
+        if wanted.step is None or self.fired or not self._counts or wanted.size not in (None, world_size):
+            return None
+        return max(done + 1, wanted.step)
 
 
 def parse(raw: object, where: str) -> Condition:
@@ -90,7 +99,8 @@ def _condition(kind: str, trigger: dict[str, Any], where: str) -> Condition:
         return Condition(trigger, _landed(value))
     if kind == "step":
         size = _count(trigger["world_size"], "world_size", where) if "world_size" in trigger else None
-        return Condition(trigger, _stepped(_count(value, "step", where), size), 1, after)
+        step = _count(value, "step", where)
+        return Condition(trigger, _stepped(step, size), 1, after, step, size)
     if not isinstance(value, str):
         raise ExperimentError(f"{where}: {kind} in {shown(trigger)} must be a name, not {value!r}")
     if kind == "state":

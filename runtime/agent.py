@@ -163,8 +163,11 @@ class _Loop:
 
     def _write_interest(self) -> None:
         """A socket that did not take everything is waited for."""
-        for channel in (self._driver, self._worker.channel if self._worker else None):
-            if channel is not None and channel.fileno() >= 0 and channel.unsent:
+        if self._driver.unsent:
+            self._driver.flush()
+        channel = self._worker.channel if self._worker else None
+        if channel is not None and channel.fileno() >= 0 and channel.unsent:
+            with contextlib.suppress(ChannelClosed):  # its end is noticed by the fork server
                 channel.flush()
 
     def _on_wake(self) -> None:

@@ -51,6 +51,15 @@ DONE, LOST, GONE, OUT = State.FINISHED, State.FAILED, State.INTERRUPTED, State.F
 # Where an event can lead that ends the attempt: to STOPPING, and through it where nobody is left to be stopped.
 END = (P, W, S, B, DONE, LOST, GONE)
 
+
+
+def _LAST_WORDS(state: State) -> Mapping[type, tuple[State, ...]]:  # noqa: N802
+    late = (
+        ev.UnitPlaced, ev.AgentReady, ev.AgentLost, ev.AgentFailed, ev.NodesChanged, ev.TimerFired, ev.Interrupted,
+    )  # fmt: skip
+    return {**dict.fromkeys(late, (state,)), ev.LogFailed: (OUT, LOST)}
+
+
 TRANSITIONS: Mapping[State, Mapping[type, tuple[State, ...]]] = {
     N: {
         ev.Begin: (W, DONE), ev.NodesChanged: (N,), ev.Interrupted: (GONE,), ev.LogFailed: (OUT, LOST),
@@ -88,7 +97,8 @@ TRANSITIONS: Mapping[State, Mapping[type, tuple[State, ...]]] = {
         ev.UnitPlaced: (B,), ev.AgentReady: (B,), ev.AgentLost: (B,), ev.AgentFailed: (B, LOST),
         ev.NodesChanged: (B,), ev.TimerFired: (B, W, S), ev.Interrupted: (GONE,), ev.LogFailed: (OUT, LOST),
     },
-    DONE: {}, LOST: {}, GONE: {}, OUT: {},
+    # Its last records are on their way to the log: whatever else comes meanwhile is nobody's business any more.
+    DONE: _LAST_WORDS(DONE), LOST: _LAST_WORDS(LOST), GONE: _LAST_WORDS(GONE), OUT: {},
 }  # fmt: skip
 
 _ABOUT_WORKERS = (
@@ -191,6 +201,8 @@ class _Turn:
         self.commands: list[ev.Command] = []
 
     def dispatch(self, event: ev.Event) -> None:
+        if self.m.state in (DONE, LOST, GONE) and not isinstance(event, ev.LogFailed):
+            return
         handler: Callable[[Any], None] = _HANDLERS[type(event)].__get__(self)
         handler(event)
 

@@ -11,20 +11,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import queue
-import random
 import secrets
 import selectors
 import signal
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import stamina
 
 from shaketable.runtime import checkpoints, rayview, wire
 from shaketable.runtime import events as ev
@@ -32,15 +29,14 @@ from shaketable.runtime import messages as msg
 from shaketable.runtime.agent import AgentSpec
 from shaketable.runtime.config import RunConfig
 from shaketable.runtime.controller import Controller, Settings
-from shaketable.runtime.errors import Fenced, LogViolation, NumberTaken, StorageError, StorageUnsettled
+from shaketable.runtime.errors import Fenced, LogViolation, NumberTaken, StorageError
 from shaketable.runtime.leases import Leases
+from shaketable.runtime.pipeline import Pipeline
 from shaketable.runtime.records import AnyRecord
-from shaketable.runtime.runlog import RunLog
-from shaketable.runtime.scaling import Bounds
+from shaketable.runtime.runlog import RunLog, append_settled
 from shaketable.runtime.wire import Channel, ChannelClosed
 
 _GOODBYE_S = 10.0
-_LOG_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +80,7 @@ class Executor:
         self._job, self._config, self._settings, self._log = job, config, settings, log
         self.controller = Controller(settings, log.state)
         self._queue: queue.SimpleQueue[ev.Event | _Call] = queue.SimpleQueue()
-        self._commands: deque[ev.Command] = deque()
-        self._appending = False
+        self._pipeline = Pipeline(self._execute, self._append)
         self._timers: dict[ev.Timer, float] = {}
         self._peers: dict[ev.AgentId, _Peer] = {}
         self._rounds: dict[tuple[int, int], _Round] = {}
@@ -137,7 +132,7 @@ class Executor:
             event.call() if isinstance(event, _Call) else self._feed(event)
         self._fire_timers(now)
         self._beat(now)
-        self._execute()
+        self._pipeline.run()
         self._last_turn_s = time.monotonic()
 
     def _pause_s(self) -> float:
@@ -172,15 +167,14 @@ class Executor:
         if self._outcome is not None:
             return
         if isinstance(event, ev.LogFailed):
-            self._commands.clear()  # nothing that was decided on the strength of the log may still happen
-            self._appending = False
-        self._commands.extend(self.controller.handle(event, time.monotonic()))
+            self._pipeline.log_failed()
+        self._pipeline.extend(self.controller.handle(event, time.monotonic()))
         state = str(self.controller.state)
         if state != self._state:
             self._state = state
             for callback in self._config.callbacks:
                 callback.on_state(self.controller.run.term, state)
-        self._execute()
+        self._pipeline.run()
 
     def _fire_timers(self, now: float) -> None:
         for name in [name for name, due in self._timers.items() if due <= now]:
@@ -240,12 +234,11 @@ class Executor:
             call()
 
     def _append(self, record: AnyRecord) -> None:
-        self._appending = True
         self._log_calls.put(lambda: self._append_on_thread(record))
 
     def _append_on_thread(self, record: AnyRecord) -> None:
         try:
-            number, stored = self._try_append(record)
+            number, stored = append_settled(self._log, record)
         except (Fenced, NumberTaken) as error:
             self._post(ev.LogFailed(str(error), fenced=True))
         except (StorageError, LogViolation) as error:
@@ -253,15 +246,10 @@ class Executor:
         else:
             self._post(_Call(lambda: self._appended(number, stored)))
 
-    @stamina.retry(on=StorageUnsettled, attempts=None, timeout=_LOG_RETRY_S)
-    def _try_append(self, record: AnyRecord) -> tuple[int, AnyRecord]:
-        return self._log.append(record)
-
     def _appended(self, number: int, record: AnyRecord) -> None:
         for callback in self._config.callbacks:
             callback.on_record(number, record)
-        self._appending = False
-        self._execute()
+        self._pipeline.appended()
 
     def _check_fence(self) -> None:
         try:
@@ -273,15 +261,8 @@ class Executor:
 
     # ---- executing commands
 
-    def _execute(self) -> None:
-        while self._commands and not self._appending and self._outcome is None:
-            command = self._commands.popleft()
-            self._execute_one(command)
-
-    def _execute_one(self, command: ev.Command) -> None:
+    def _execute(self, command: ev.Command) -> None:
         match command:
-            case ev.AppendRecord(record):
-                self._append(record)
             case ev.SetTimer(name, at_s):
                 self._timers.pop(name, None)
                 if at_s is not None:
@@ -501,25 +482,3 @@ def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:
         case msg.HoldReached(attempt=attempt, rank=rank, index=index):
             return ev.HoldReached(attempt, rank, index)
     return None
-
-
-def settings_of(config: RunConfig, min_workers: int, max_workers: int, resize_interval_s: float) -> Settings:
-    """The controller's settings from the user's configuration."""
-    failure = config.failure_config
-    return Settings(
-        bounds=Bounds(min_workers, max_workers),
-        limits={
-            "max_failures": failure.max_failures,
-            "max_preemption_failures": failure.max_preemption_failures,
-            "max_start_failures": failure.max_start_failures,
-        },
-        resize_interval_s=resize_interval_s,
-        num_to_keep=config.checkpoint_config.num_to_keep,
-        heartbeat_timeout_s=config.heartbeat_timeout_s,
-        hold_timeout_s=config.hold_timeout_s,
-        finish_uploads_s=config.finish_uploads_s,
-        commit_timeout_s=config.commit_timeout_s,
-        start_settle_s=config.start_settle_s,
-        unit_wait_s=config.unit_wait_s,
-        jitter=random.random(),
-    )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import stamina
 
 from shaketable.runtime.errors import (
     Fenced,
@@ -28,6 +29,7 @@ from shaketable.runtime.records import SCHEMA, AnyRecord, Opened
 from shaketable.runtime.reuse import check_reuse, recordable
 from shaketable.runtime.storage import CHECKPOINTS, LOG, LocalRecords, Records, make_directory
 
+_SETTLE_S = 60.0  # how long an answer that was lost is asked for again
 _OPEN_TRIES = 1000  # each lost to another driver that got further: somebody makes progress
 
 
@@ -38,12 +40,13 @@ class RunLog:
     """
 
     def __init__(
-        self, run_path: Path, *, records: Records | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+        self, run_path: Path, *, records: Records | None = None, clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:  # fmt: skip
         self.run_path = run_path
         self.state = RunState()
         self._records = records or LocalRecords(run_path / LOG)
-        self._clock = clock
+        self._clock, self._new_id = clock, new_id
         self._lock = threading.RLock()
         self._fenced: Fenced | None = None
         self._open_question: tuple[AnyRecord, AnyRecord] | None = (
@@ -100,7 +103,7 @@ class RunLog:
                     " or relaunch the driver: another record at this number could fork the log"
                 )
             return tried
-        stamped = msgspec.structs.replace(record, id=uuid.uuid4().hex, at_s=self._clock())
+        stamped = msgspec.structs.replace(record, id=self._new_id(), at_s=self._clock())
         return self._decode(self.state.next_number, _encode(stamped))
 
     def _create(self, number: int, asked: AnyRecord, stored: AnyRecord) -> None:
@@ -175,6 +178,12 @@ class RunLog:
         return record
 
 
+@stamina.retry(on=StorageUnsettled, attempts=None, timeout=_SETTLE_S)
+def append_settled(log: RunLog, record: AnyRecord) -> tuple[int, AnyRecord]:
+    """`log.append`, the same record again for as long as it is not known whether it was written (protocols 1.2)."""
+    return log.append(record)
+
+
 def open_run(
     run_path: Path,
     configuration: dict[str, Any],
@@ -195,22 +204,35 @@ def open_run(
         raise StorageError(
             f"the run log {directory} cannot be opened: {error}. Check the owner and rights"
         ) from error
-    log = RunLog(run_path, clock=clock)
+    return take_over(
+        lambda: RunLog(run_path, clock=clock), configuration, on_config_change,
+        has_checkpoints=lambda: any((run_path / CHECKPOINTS).glob("*")),
+    )  # fmt: skip
+
+
+def take_over(
+    new_log: Callable[[], RunLog],
+    configuration: dict[str, Any],
+    on_config_change: Literal["error", "accept"] = "error",
+    *,
+    has_checkpoints: Callable[[], bool],
+    append: Callable[[RunLog, AnyRecord], object] = append_settled,
+) -> tuple[RunLog, RunState]:
+    """What `open_run` does, wherever the log lies."""
+    wanted = recordable(configuration)
     for _ in range(_OPEN_TRIES):
+        log = new_log()
         state = log.catch_up()
-        opened = _opening(run_path, state, recordable(configuration), on_config_change)
+        opened = _opening(log.run_path, state, wanted, on_config_change, has_checkpoints)
         if opened is None:
             return log, state
         try:
-            log.append(opened)
+            append(log, opened)
             return log, log.state
-        except (
-            Fenced,
-            NumberTaken,
-        ):  # another driver was faster: fold on, try the next number with a newer term
-            log = RunLog(run_path, clock=clock)
+        except (Fenced, NumberTaken):
+            pass  # another driver was faster: fold on, try the next number with a newer term
     raise StorageError(
-        f"{_OPEN_TRIES} other drivers opened {run_path} meanwhile; stop whatever keeps launching them"
+        f"{_OPEN_TRIES} other drivers opened {log.run_path} meanwhile; stop whatever keeps launching them"
     )
 
 
@@ -219,6 +241,7 @@ def _opening(
     state: RunState,
     configuration: dict[str, Any],
     on_config_change: Literal["error", "accept"],
+    has_checkpoints: Callable[[], bool],
 ) -> Opened | None:
     """The record that opens the run in its state, None when it is finished."""
     changed: list[str] = []
@@ -226,7 +249,7 @@ def _opening(
         changed = check_reuse(
             f"{run_path.name!r} in {run_path.parent}", state.configuration, configuration, on_config_change
         )
-    elif any((run_path / CHECKPOINTS).glob("*")):
+    elif has_checkpoints():
         raise LogCorrupt(
             f"{run_path / LOG} is empty, but {run_path / CHECKPOINTS} is not: the log of this run is lost, and starting"
             " from scratch would hide that. Bring the log back, or use another name for the run"

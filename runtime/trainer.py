@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from shaketable.runtime.checkpoint import Checkpoint
 from shaketable.runtime.collection import collect
 from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
 from shaketable.runtime.errors import ConfigurationError, Fenced, StorageError, TrainingFailedError
-from shaketable.runtime.executor import Executor, Job, settings_of
+from shaketable.runtime.executor import Executor, Job
 from shaketable.runtime.records import Cause, CheckpointCommitted
 from shaketable.runtime.runlog import RunLog, open_run
+from shaketable.runtime.settings import settings_of
 from shaketable.runtime.storage import CHECKPOINTS, check_writable, locate_run
 
 _PRELOAD = ("shaketable.runtime.worker", "cloudpickle")
@@ -103,14 +105,11 @@ class ElasticTrainer:
             return self._result(log)
         checkpoints.finish_deletes(run_path, state.deleted)
         self._testify_opening(log)
-        scaling = self._scaling
-        settings = settings_of(
-            self._run, scaling.min_workers, scaling.max_workers, scaling.elastic_resize_monitor_interval_s
-        )
+        settings = settings_of(self._run, self._scaling, jitter=random.random())
         job = Job(
             self._task,
             (*_PRELOAD, *self._backend.preload, *self._run.preload),
-            scaling.bundle,
+            self._scaling.bundle,
             _import_path(),
         )
         return self._conclude(Executor(job, self._run, settings, log).run(), log)

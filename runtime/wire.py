@@ -59,6 +59,7 @@ class Channel:
         except BlockingIOError:
             return
         except OSError as error:
+            self._outgoing.clear()  # nobody will ever take it; what the peer said before can still be read
             raise ChannelClosed(str(error)) from error
 
     def drain(self) -> None:

@@ -10,11 +10,11 @@ class DrainNode(Fault):
     name, thing = "drain_node", "node"
 
     def __init__(self, deadline_s: float = 10.0) -> None:
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         for number in hit.nodes:
-            scene.cluster.drain_node(number, self._deadline_s)
+            scene.cluster.drain_node(number, self.deadline_s)
 
     def observe(self, scene: Scene, hit: Hit) -> str | None:
         return leaving(scene, hit)

@@ -14,11 +14,11 @@ class RelaunchDriver(Fault):
     name, thing = "relaunch_driver", "cluster"
 
     def __init__(self, changed: dict[str, Any] | None = None) -> None:
-        self._changed = changed or {}
+        self.changed = changed or {}
         self._pid: int | None = None
 
     def inject(self, scene: Scene, hit: Hit) -> None:
-        self._pid = scene.drivers.start(self._changed)
+        self._pid = scene.drivers.start(self.changed)
 
     def observe(self, scene: Scene, hit: Hit) -> str | None:
         return f"pid {self._pid}" if self._pid and processes.state(self._pid) else None

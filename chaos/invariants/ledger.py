@@ -17,6 +17,7 @@ from shaketable.chaos.invariants.capacity import room_at
 from shaketable.chaos.invariants.view import Attempt, History
 
 BORDER_S = 1.0
+NOTICE_S = 2.0  # a node that goes sooner after its notice may be gone before anybody has read that
 
 FAILURES = "max_failures"
 PREEMPTIONS = "max_preemption_failures"
@@ -30,7 +31,10 @@ ACCOUNT_OF = {
     "freeze_node": FAILURES,
     "sigterm_node": PREEMPTIONS,
     "drain_node": PREEMPTIONS,
+    "fail_upload": FAILURES,  # in simulation: the storage refuses a checkpoint
 }  # everything else (add_node, the driver faults) is never charged
+ANNOUNCED = ("sigterm_node", "drain_node")
+RECLAIMS = ("sigkill_worker", "sigkill_node", "freeze_node")  # what the end of an announced node looks like
 DRIVER_FAULTS = ("sigkill_driver", "sigterm_driver", "sigint_driver", "relaunch_driver")
 OWN_FAILURE = -1  # stands for the job's own `fail_at` among the numbers of faults
 
@@ -59,12 +63,32 @@ def expected(history: History, attempt: Attempt) -> Expected:
     """The ledger's line for one attempt."""
     certain, possible = _hits(history, attempt)
     own, own_certain = _own_failure(history, attempt)
-    reasons = [Reason(hit.fault, ACCOUNT_OF[hit.name], _units(hit)) for hit in [*certain, *possible]]
+    hits = [*certain, *possible]
+    reasons = [Reason(hit.fault, account, _units(hit)) for hit in hits for account in _accounts(history, attempt, hit)]
     reasons += [Reason(OWN_FAILURE, FAILURES)] if own else []
     why = [f"{hit.name} hit {attempt.name}" for hit in certain]
     why += ["the job failed by its own fail_at"] if own_certain else []
     accounts = frozenset(reason.account for reason in reasons)
     return Expected(accounts, bool(certain) or own_certain, tuple(reasons), " and ".join(why))
+
+
+def _accounts(history: History, attempt: Attempt, fault: FaultInjected) -> tuple[str, ...]:
+    """What a hit may be charged to. The loss of an announced node is a preemption, also when it is reclaimed early; a
+    notice that the run had no time to read is none."""
+    own = ACCOUNT_OF[fault.name]
+    if fault.name in ANNOUNCED and attempt.end_s - fault.at_s < NOTICE_S:
+        return own, FAILURES
+    if fault.name in RECLAIMS and _announced(history, attempt, fault):
+        return own, PREEMPTIONS
+    return (own,)
+
+
+def _announced(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
+    """Whether what it hit was on a node that had been announced to go."""
+    number = {node.node_id: node.node for node in history.nodes}
+    hit = set(fault.nodes) | {number.get(node) for rank, node in attempt.start.members if rank in fault.ranks}
+    notices = (event for event in history.all(FaultInjected) if event.name in ANNOUNCED)
+    return any(hit & set(notice.nodes) for notice in notices if notice.at_s <= attempt.end_s)
 
 
 def _units(fault: FaultInjected) -> int:
@@ -125,9 +149,9 @@ def _hits(history: History, attempt: Attempt) -> tuple[list[FaultInjected], list
     certain: list[FaultInjected] = []
     possible: list[FaultInjected] = []
     for fault in history.all(FaultInjected):
-        if fault.name not in ACCOUNT_OF or not _hits_somebody(fault):
+        if fault.name not in ACCOUNT_OF:
             continue
-        if _recorded(history, fault) is attempt:
+        if _hits_somebody(fault) and _recorded(history, fault) is attempt:
             (possible if _excused(history, attempt, fault) else certain).append(fault)
         elif _may_belong(history, attempt, fault):
             possible.append(fault)
@@ -165,7 +189,9 @@ def _thawed(history: History, fault: FaultInjected, before_s: float) -> bool:
 
 
 def _driver_hit(history: History, attempt: Attempt) -> bool:
-    """Whether a driver died in this attempt: then it ended uncharged whatever else hit it."""
+    """Whether a driver died in this attempt, or a newer one took it over: then it ended uncharged whatever hit it."""
+    if attempt.end is not None and attempt.end.term > attempt.start.term:
+        return True
     drivers = [event for event in history.all(FaultInjected) if event.name in DRIVER_FAULTS]
     return any(attempt.begin_s - BORDER_S <= event.at_s <= attempt.end_s for event in drivers)
 

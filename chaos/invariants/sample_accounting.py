@@ -33,7 +33,7 @@ def sample_accounting(history: History) -> Finding:
     if wrong is not None:
         return failed(NAME, wrong)
     last = max(step.step for step in steps)
-    done = len({(step.term, step.attempt, step.step) for step in steps})
+    done = len({(s.term, s.attempt, number) for s in steps for number in range(s.first, s.step + 1)})
     return passed(NAME, f"{counted(last, 'step')} accounted for, {done - last} of them done more than once")
 
 
@@ -56,9 +56,9 @@ def _wrong_count(history: History) -> str | None:
     for attempt in history.attempts:
         resumed = {event.rank: event.step for event in attempt.resumed}
         for rank, steps in sorted(attempt.steps.items()):
-            before = resumed.get(rank, steps[0].step - 1)
+            before = resumed.get(rank, steps[0].first - 1)
             for step in steps:
-                if step.step != before + 1:
+                if step.first != before + 1:
                     return f"rank {rank} of {attempt.name} took step {step.step} after step {before}"
                 before = step.step
     return None
@@ -116,9 +116,9 @@ def _wrong_end(history: History) -> str | None:
 def _gap(history: History, planned: int) -> str | None:
     needed = planned
     for attempt in reversed(history.attempts):
-        done = {step.step for step in attempt.steps.get(0, [])}
-        if needed in done:
-            needed = min(done) - 1  # contiguous, by _wrong_count
+        done = attempt.steps.get(0, [])
+        if done and done[0].first <= needed <= done[-1].step:  # contiguous, by _wrong_count
+            needed = done[0].first - 1
         if needed == 0:
             return None
     return f"no attempt did step {needed}, on the way to the {planned} that the run finished with"

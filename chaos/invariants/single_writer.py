@@ -141,10 +141,11 @@ def _testimony(history: History) -> Iterator[str]:
 
 def _superseded(history: History) -> Iterator[str]:
     """After a higher term began, a lower one neither starts, commits nor finishes (by clock, within the
-    stated skew). What a new controller says of its predecessor's last moments is the new one's."""
+    stated skew). What a new controller says of its predecessor's last moments is the new one's. Where there is a log
+    its order decides (`_log`, `_testimony`): an answer that was lost is told late."""
     for began in history.all(TermBegan):
         for event in history.events:
-            did = _did(event)
+            did = None if history.has_log and not isinstance(event, RunEnded) else _did(event)
             if did is None or event.writer == began.writer or did[1] >= began.term:
                 continue
             late_s = event.at_s - began.at_s

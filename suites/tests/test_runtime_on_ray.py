@@ -57,7 +57,8 @@ def train(config: dict[str, Any]) -> None:
         with checkpoint.as_directory() as directory:
             start = json.loads(Path(directory, "state.json").read_text())["step"]
     for step in range(start + 1, config["steps"] + 1):
-        time.sleep(config.get("step_s", 0.0))
+        alone = get_context().get_world_size() < config.get("full_world", 0)  # lasts until others have come
+        time.sleep(0.5 if alone else config.get("step_s", 0.0))
         if step == config.get("fail_at") and get_context().attempt <= config.get("fail_attempts", 1):
             raise ValueError(f"planted at step {step}")
         metrics = {"step": step, "started_from": start, "world_size": get_context().get_world_size()}
@@ -214,7 +215,7 @@ def test_a_module_to_preload_that_is_missing_is_named_and_not_tried_for_ever(tmp
 
 
 def test_a_node_that_comes_is_grown_into_without_losing_a_step(cluster: LocalCluster, tmp_path: Path) -> None:
-    slow = {"steps": 200, "step_s": 0.05, "every": 50}
+    slow = {"steps": 200, "step_s": 0.05, "every": 50, "full_world": 3}
     box: list[Result] = []
     thread = threading.Thread(target=lambda: box.append(trainer(tmp_path, slow, num_workers=(1, 3)).fit()))
     thread.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shaketable.chaos.history import AnyEvent, AttemptStarted, CheckpointDeleted, Committed, Member, Stepped
 from shaketable.chaos.subjects.bundled import Bundled
-from shaketable.chaos.subjects.bundled_driver import as_event
+from shaketable.chaos.subjects.scribe import as_event
 from shaketable.chaos.workloads import chain_checkpoint
 from shaketable.runtime import checkpoints, records
 from shaketable.runtime.runlog import RunLog, open_run

@@ -1,0 +1,175 @@
+"""Random schedules of faults against the simulated subject: drawn from a seed, played in virtual time, judged by the same
+invariants as every experiment.
+
+Each schedule draws which kinds of faults it uses at all (swarm testing: what never happens together with the rest is
+found too), its configuration, and its faults by history trigger, never by time, so that what is found here reproduces on
+real Ray. First everything breaks; then a stated core comes back (`Weather.heals`), and the run has to come to its end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shaketable.chaos import simulation
+from shaketable.chaos.engine import arm
+from shaketable.chaos.history import FaultInjected, FaultObserved
+from shaketable.chaos.invariants import INVARIANTS
+from shaketable.chaos.invariants.findings import Invariant
+from shaketable.chaos.invariants.view import History
+from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Plan, Trigger
+from shaketable.chaos.simulation import Played, Weather
+
+MEAN_FAULTS = 26  # about 20 of them land: the rest waits for something that never comes
+CONVERGES_WITHIN_S = 900.0
+
+KINDS = (
+    "sigkill_worker", "raise_in_worker", "freeze_worker", "sigterm_node", "sigkill_node", "freeze_node", "drain_node",
+    "add_node", "sigkill_driver", "sigterm_driver", "sigint_driver", "relaunch_driver",
+)  # fmt: skip
+ON_DRIVER = ("sigkill_driver", "sigterm_driver", "sigint_driver")
+TAKES_NODES = ("sigterm_node", "sigkill_node", "freeze_node", "drain_node")
+MOMENTS = (
+    "attempt_started", "attempt_ended", "committed", "upload_started", "worker_started", "resumed", "term_began",
+    "worker_finished", "checkpoint_deleted",
+)  # fmt: skip
+STATES = ("WAITING", "STARTING", "RUNNING", "HOLDING", "STOPPING", "BACKOFF")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One plan and the world it is played in."""
+
+    plan: Plan
+    weather: Weather
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one schedule came to. `violation`: the first invariant that failed, None: all held."""
+
+    violation: Finding | None
+    landed: Counter[str] = field(default_factory=Counter)
+    transitions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    played: Played | None = None
+
+
+def draw(seed: int, number: int) -> Schedule:
+    """The `number`-th schedule of a seed."""
+    rng = random.Random(f"explore/{seed}/{number}")
+    configuration = _configuration(rng)
+    kinds = [kind for kind in KINDS if rng.random() < 0.5] or [rng.choice(KINDS)]
+    faults = _faults(rng, kinds, configuration)
+    expect = Expect(within_s=CONVERGES_WITHIN_S)
+    return Schedule(Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect), _weather(rng))
+
+
+def explore_one(schedule: Schedule, invariants: Mapping[str, Invariant] = INVARIANTS) -> Outcome:
+    """Play and judge one schedule."""
+    played = simulation.play(schedule.plan, arm(schedule.plan), schedule.weather)
+    landed = Counter(event.name for event in played.events if isinstance(event, FaultObserved))
+    return Outcome(violation(played, invariants), landed, played.transitions, played)
+
+
+def violation(played: Played, invariants: Mapping[str, Invariant] = INVARIANTS) -> Finding | None:
+    if played.crash:
+        return Finding("runtime", "FAIL", played.crash)
+    history = History(played.events)
+    findings = (invariant(history) for invariant in invariants.values())
+    return next((finding for finding in findings if finding.status == "FAIL"), None)
+
+
+# ---- drawing -------------------------------------------------------------------------------------------------
+
+
+def _configuration(rng: random.Random) -> Configuration:
+    nodes = rng.randint(1, 5)
+    most = rng.randint(1, 4)
+    least = rng.randint(1, most)
+    job: dict[str, Any] = {
+        "steps": rng.choice((20, 40, 80, 160)), "checkpoint_every": rng.choice((2, 5, 5, 10, 20)),
+        "step_s": rng.choice((0.05, 0.1, 0.3)), "sharded": rng.random() < 0.3,
+    }  # fmt: skip
+    buggy = rng.random() < 0.05
+    if buggy:
+        job |= {"fail_at": rng.randint(2, job["steps"]), "fail_rank": rng.randrange(most)}
+    return Configuration(
+        cluster="simulated", seed=rng.getrandbits(31), job_config=job, nodes=nodes, num_workers=(least, most),
+        max_failures=-1 if rng.random() < 0.8 and not buggy else rng.randint(0, 12),
+        max_preemption_failures=-1 if rng.random() < 0.85 else rng.randint(0, 4),
+        num_to_keep=rng.choice((None, None, 1, 2, 3)),
+        elastic_resize_monitor_interval_s=rng.choice((0.5, 1.0, 5.0)),
+        heartbeat_timeout_s=rng.choice((1.0, 3.0, 5.0)),
+    )  # fmt: skip
+
+
+def _weather(rng: random.Random) -> Weather:
+    rough = rng.random() < 0.5
+    return Weather(
+        lost_answers=rng.choice((0.01, 0.1)) if rough else 0.0, storage_failures=rng.choice((0.0, 0.1)) if rough else 0.0,
+        upload_failures=rng.choice((0.0, 0.02)) if rough else 0.0, heals=True,
+        settings={
+            "unit_wait_s": rng.choice((3.0, 30.0)), "finish_uploads_s": rng.choice((0.5, 10.0)),
+            "hold_timeout_s": rng.choice((2.0, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),
+            "start_settle_s": rng.choice((1.0, 10.0)), "fence_check_s": rng.choice((1.0, 5.0)),
+        },
+    )  # fmt: skip
+
+
+def _faults(rng: random.Random, kinds: list[str], configuration: Configuration) -> list[FaultPlan]:
+    wanted = rng.randint(4, 2 * MEAN_FAULTS - 4)
+    steps = int(configuration.job_config["steps"])
+    faults: list[FaultPlan] = []
+    while len(faults) < wanted:
+        number, name = len(faults), rng.choice(kinds)
+        faults.append(_fault(rng, name, number, steps))
+        if name in ON_DRIVER and rng.random() < 0.9:
+            faults.append(FaultPlan("relaunch_driver", None, _after(number)))
+        elif name in TAKES_NODES and rng.random() < 0.6:
+            faults.append(FaultPlan("add_node", None, _after(number)))
+    return faults
+
+
+def _after(number: int) -> Trigger:
+    return {"after": number}
+
+
+def _fault(rng: random.Random, name: str, number: int, steps: int) -> FaultPlan:
+    at = _trigger(rng, number, steps)
+    arguments: dict[str, Any] = {}
+    if name.startswith("freeze"):
+        arguments["until"] = rng.choice((
+            {"step": rng.randint(1, steps), "after": number}, {"event": "attempt_started", "nth": 1, "after": number},
+        ))  # fmt: skip
+    if name == "drain_node":
+        arguments["deadline_s"] = rng.choice((0.3, 2.0, 10.0))
+    return FaultPlan(name, _target(rng, name), at, arguments)
+
+
+def _target(rng: random.Random, name: str) -> dict[str, int] | None:
+    if name == "add_node" or name.endswith("_driver"):
+        return None
+    chance = rng.random()
+    if chance < 0.5:
+        return {"rank": rng.choice((0, 0, 1, 2))}
+    if chance < 0.6:
+        return {"node": rng.randint(1, 4)}
+    return {"random": 1 if rng.random() < 0.85 else 2}
+
+
+def _trigger(rng: random.Random, number: int, steps: int) -> Trigger:
+    """A third at a step of the run, the rest soon after an earlier fault: where recovery is still going on."""
+    chance = rng.random()
+    if number == 0 or chance < 0.3:
+        return {"step": rng.randint(1, steps)}
+    earlier = rng.randrange(max(0, number - 3), number)
+    if chance < 0.5:
+        return {"step": rng.randint(1, steps), "after": earlier}
+    if chance < 0.75:
+        return {"event": rng.choice(MOMENTS), "nth": rng.choice((1, 1, 1, 2, 3)), "after": earlier}
+    if chance < 0.9:
+        return {"state": rng.choice(STATES), "nth": 1, "after": earlier}
+    return {"after": earlier}

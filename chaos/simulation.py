@@ -1,0 +1,369 @@
+"""One experiment in virtual time: the plan of a file or of `shake(...)`, with the same triggers, targets, history and
+judge, on the simulated cluster. It takes milliseconds and uses no process, no thread and no clock.
+
+Everything random comes from the experiment's seed: the same seed gives the same history, byte for byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from shaketable.chaos import targets
+from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.history import (
+    AnyEvent, AttemptEnded, AttemptStarted, DeadlinePassed, DriverExited, DriverStarted, Event, ExperimentBegan,
+    FaultHealed, FaultInjected, FaultMissed, FaultObserved, FaultTriggered, Healed, NodeJoined, NodeLeft, Stepped, WorkerStarted,
+)  # fmt: skip
+from shaketable.chaos.landing import LOOK_EVERY_S, Armed, injected, never
+from shaketable.chaos.plan import FaultPlan, Plan
+from shaketable.chaos.subjects.simulated.agent import Worker
+from shaketable.chaos.subjects.simulated.faults import INJECTIONS, Injection
+from shaketable.chaos.subjects.simulated.run import RUNTIME_BUGS, SimulatedRun
+from shaketable.chaos.subjects.simulated.world import Pace, Writer
+from shaketable.chaos.targets import Hit, TargetMissed
+from shaketable.chaos.workloads.chain import ChainConfig
+from shaketable.clusters.protocol import ClusterError
+
+RESOLVED_WITHIN_S = 5.0
+AT_ONCE = 0.3  # how often a fault lands in the very moment of its trigger, in the middle of whatever goes on
+LANDS_S = (0.0005, 0.008)  # else so long after
+LEAKS_GONE_WITHIN_S = 10.0
+LONGEST_S = 1e9
+HEAL_EVERY_S = 30.0
+MOST_NODES_AT_ONCE = 8
+MOST_RELAUNCHES = 20
+WEATHER_FAULT = 1000  # numbers of what the weather does begin here
+_GROUP_EVENTS = (AttemptStarted, WorkerStarted, AttemptEnded)
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What a simulated world does besides the faults of the method. `settings` go to the runtime's RunConfig."""
+
+    hosts: int = 1
+    lost_answers: float = 0.0
+    storage_failures: float = 0.0
+    upload_failures: float = 0.0
+    pace: Pace = field(default_factory=Pace)
+    settings: dict[str, Any] = field(default_factory=dict)
+    heals: bool = False  # bring back capacity and driver when nothing goes on any more
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of it: the history, and the help that the simulation gave by itself, as faults of a method."""
+
+    events: list[AnyEvent]
+    help: list[FaultPlan]
+    virtual_s: float
+    transitions: Counter[tuple[str, str, str]]  # state, event, state after
+    crash: str = ""  # the runtime itself broke: an event in a state that does not know it, a record that is not legal
+
+
+def not_simulated(plan: Plan) -> str:
+    """Why this experiment needs real processes; empty: it can be simulated."""
+    configuration = plan.configuration
+    if configuration.subject != "bundled":
+        return f"the subject {configuration.subject} cannot be simulated: run it with cluster: local"
+    if not (configuration.job.startswith("shaketable.") and configuration.job.endswith(":hash_chain")):
+        return f"the job {configuration.job} needs real processes: run it with cluster: local"
+    return ""
+
+
+def play(plan: Plan, armed: Sequence[Armed], weather: Weather | None = None, versions: dict[str, str] | None = None) -> Played:
+    """The history of one run of the plan. Raises ExperimentError for what cannot be simulated."""
+    if (why := not_simulated(plan)) != "":
+        raise ExperimentError(why)
+    try:
+        ChainConfig.of(plan.configuration.job_config)
+    except (TypeError, ValueError) as error:
+        raise ExperimentError(f"job_config: {error}") from error
+    return _Play(plan, armed, weather or Weather()).run(versions or {})
+
+
+class _Play:
+    def __init__(self, plan: Plan, armed: Sequence[Armed], weather: Weather) -> None:
+        self._plan, self._armed, self._weather = plan, armed, weather
+        seed = plan.configuration.seed
+        self._rng = random.Random(f"{seed}/world")
+        self.run_under_test = SimulatedRun(
+            plan.configuration, self._rng, self.hear, self._watched_step, self._exited, hosts=weather.hosts,
+            pace=weather.pace, settings=weather.settings, lost_answers=weather.lost_answers,
+            storage_failures=weather.storage_failures, upload_failed=self._upload_failed,
+            upload_failures=weather.upload_failures,
+        )  # fmt: skip
+        self._timeline = self.run_under_test.timeline
+        self.harness = Writer(self.run_under_test.world, "harness")
+        self.events: list[AnyEvent] = []
+        self._group: list[AnyEvent] = []  # what tells who is in the current attempt
+        self._drivers: list[AnyEvent] = []
+        self._waiting = list(armed)
+        self._until: list[Armed] = []
+        self._step: int | None = None
+        self._on_the_way = 0
+        self._broken, self._late = True, False
+        self._injections: dict[int, Injection] = {}
+        self._hit_nodes: dict[int, None] = {}
+        self._quiet_since_s = self._deadline_from_s = 0.0
+        self._help: list[FaultPlan] = []
+        self._exits = self._weather_faults = 0
+
+    # ---- the course of it
+
+    def run(self, versions: dict[str, str]) -> Played:
+        self._introduce(versions)
+        self._end_break_phase()
+        self.start_driver({})
+        self._look_at_time()
+        self.run_under_test.cluster.watch(self._look_at_nodes)
+        if self._weather.heals:
+            self._timeline.later(HEAL_EVERY_S, self._look_after)
+        crash = ""
+        try:
+            self._timeline.run(LONGEST_S, self._over)
+        except RUNTIME_BUGS as error:
+            crash = f"{type(error).__name__}: {error}"
+        for armed in self._waiting:
+            if not armed.fired:
+                self._miss(armed, never(armed.trigger.condition, self._step))
+        for armed in self._armed:
+            self._heal(armed)
+        if not crash:
+            self._aftermath()
+        transitions = self.run_under_test.world.transitions
+        return Played(self.events, self._help, self._timeline.now, transitions, crash)
+
+    def _introduce(self, versions: dict[str, str]) -> None:
+        configuration = self._plan.configuration
+        self.harness.say(
+            ExperimentBegan, title=self._plan.title, subject=configuration.subject, cluster="simulated",
+            seed=configuration.seed, configuration=msgspec.to_builtins(configuration),
+            expect=dataclasses.asdict(self._plan.expect), versions=versions,
+        )  # fmt: skip
+        for node in self.run_under_test.cluster.nodes():
+            self.harness.say(NodeJoined, node=node.number, node_id=node.node_id)
+
+    def _over(self) -> bool:
+        if self.run_under_test.drivers or self._on_the_way:
+            return False
+        return not (self._weather.heals and self._relaunch())
+
+    def _look_at_time(self) -> None:
+        """The run has `within_s` to end, counted from the last thing that was done to it or for it."""
+        within_s = self._plan.expect.within_s
+        left_s = self._deadline_from_s + within_s - self._timeline.now
+        if left_s > 0:
+            self._timeline.later(left_s, self._look_at_time)
+            return
+        self.harness.say(DeadlinePassed, within_s=within_s)
+        self._late, self._on_the_way, self._waiting = True, 0, []
+        for driver in list(self.run_under_test.drivers.values()):
+            driver.kill()
+
+    def _aftermath(self) -> None:
+        ended_s = self._timeline.now
+        self._timeline.run(ended_s + LEAKS_GONE_WITHIN_S, lambda: not self.run_under_test.cluster.leftovers())
+        run, say = self.run_under_test, self.harness.testify
+        say(run.leaks(self._timeline.now - ended_s))
+        for event in (*run.log_records(), *run.probes()):
+            say(event)
+
+    # ---- drivers and nodes
+
+    def start_driver(self, changed: dict[str, Any]) -> int:
+        driver = self.run_under_test.start_driver(changed)
+        self.harness.say(DriverStarted, launch=driver.launch, pid=driver.pid, changed=changed)
+        return driver.pid
+
+    def _exited(self, launch: int, code: int) -> None:
+        self.harness.say(DriverExited, launch=launch, code=code)
+        self._exits += 1
+
+    def _look_at_nodes(self) -> None:
+        for number in list(self._hit_nodes):
+            node = self.run_under_test.cluster.at(number)
+            if node.seen == "dead":
+                del self._hit_nodes[number]
+                self.harness.say(NodeLeft, node=number, node_id=node.node_id)
+
+    # ---- the history, and the triggers held against it
+
+    def hear(self, event: AnyEvent) -> None:
+        self.events.append(event)
+        if isinstance(event, Stepped):
+            self._quiet_since_s = self._timeline.now
+            self._step = max(self._step or 0, event.step)
+        elif isinstance(event, _GROUP_EVENTS):
+            if isinstance(event, AttemptStarted):
+                self._group = [event]
+            else:
+                self._group.append(event)
+        elif isinstance(event, DriverStarted | DriverExited):
+            self._drivers.append(event)
+        if self._waiting:
+            self._hold_against(event)
+        for armed in self._until:
+            if armed.until is not None and armed.until.feed(event):
+                self._heal_if_due(armed)
+
+    def _hold_against(self, event: AnyEvent) -> None:
+        for armed in [armed for armed in self._waiting if armed.trigger.feed(event)]:
+            armed.fired = True
+            self._waiting.remove(armed)
+            if armed.until is not None:
+                self._until.append(armed)
+            self._on_the_way += 1
+            self._trigger(armed, event)
+
+    def _watched_step(self, step: int, world_size: int) -> int | None:
+        """The next step at which a trigger may come true."""
+        wanted = [
+            watch.next_step(step, world_size)
+            for watch in (*(a.trigger for a in self._waiting), *(a.until for a in self._until if a.until))
+        ]
+        return min((step for step in wanted if step is not None), default=None)
+
+    # ---- a fault on its way
+
+    def _trigger(self, armed: Armed, event: Event) -> None:
+        by = f"{event.writer}#{event.seq}"
+        self.harness.say(
+            FaultTriggered, fault=armed.number, name=armed.fault.name, trigger=armed.trigger.condition.raw, by=by,
+            step=self._step,
+        )  # fmt: skip
+        if self._rng.random() < AT_ONCE:
+            self._resolve(armed, self._timeline.now)
+        else:
+            self._timeline.later(self.run_under_test.world.draw(LANDS_S), self._resolve, armed, self._timeline.now)
+
+    def _resolve(self, armed: Armed, began_s: float) -> None:
+        cluster, seed = self.run_under_test.cluster, self._plan.configuration.seed
+        nodes = {node.node_id: node.number for node in cluster.nodes()}
+        events = self._drivers if armed.fault.thing == "driver" else self._group
+        rng = random.Random(f"{seed}/{armed.number}")
+        try:
+            hit = targets.resolve(armed.target, armed.fault.thing, [*events, *self._drivers], nodes, rng)
+        except TargetMissed as error:
+            waited_s = self._timeline.now - began_s
+            if waited_s < RESOLVED_WITHIN_S:
+                self._timeline.later(max(0.02, waited_s), self._resolve, armed, began_s)
+            else:
+                self._lost_sight(armed, str(error))
+            return
+        self._inject(armed, hit)
+
+    def _inject(self, armed: Armed, hit: Hit) -> None:
+        self.harness.testify(injected(armed, hit))
+        armed.hit = hit
+        self._hit_nodes.update(dict.fromkeys(hit.nodes))
+        injection = self._injections[armed.number] = INJECTIONS[armed.fault.name](self, armed.fault, hit)
+        try:
+            injection.inject()
+        except ClusterError as error:
+            self._lost_sight(armed, str(error))
+            return
+        self._observe(armed, self._timeline.now, LOOK_EVERY_S)
+
+    def _observe(self, armed: Armed, began_s: float, pause_s: float) -> None:
+        evidence = self._injections[armed.number].observe()
+        if evidence is not None:
+            self._land(armed, evidence, (self._timeline.now - began_s) * 1000)
+        elif self._timeline.now - began_s > armed.fault.observe_within_s:
+            self._lost_sight(armed, f"no evidence that it landed within {armed.fault.observe_within_s:g} s")
+        else:
+            self._timeline.later(pause_s, self._observe, armed, began_s, min(1.0, pause_s * 2))
+
+    def _land(self, armed: Armed, evidence: str, after_ms: float) -> None:
+        armed.landed = True
+        self._on_the_way -= 1
+        self._deadline_from_s = self._timeline.now
+        self.harness.say(FaultObserved, fault=armed.number, name=armed.fault.name, evidence=evidence, after_ms=after_ms)
+        self.run_under_test.look_again()
+        self._heal_if_due(armed)
+        self._end_break_phase()
+
+    def _lost_sight(self, armed: Armed, reason: str) -> None:
+        self._on_the_way -= 1
+        self._miss(armed, reason)
+
+    def _miss(self, armed: Armed, reason: str) -> None:
+        self.harness.say(FaultMissed, fault=armed.number, name=armed.fault.name, reason=reason)
+
+    # ---- healing
+
+    def _heal_if_due(self, armed: Armed) -> None:
+        if armed.landed and not armed.healed and armed.until is not None and armed.until.fired:
+            self._heal(armed)
+            self._end_break_phase()
+
+    def _heal(self, armed: Armed) -> None:
+        if armed.healed or armed.hit is None:
+            return
+        armed.healed = True
+        self._injections[armed.number].heal()
+        if armed.fault.heals:
+            self._deadline_from_s = self._timeline.now
+            self.harness.say(FaultHealed, fault=armed.number, name=armed.fault.name)
+
+    def _end_break_phase(self) -> None:
+        if self._broken and all(armed.settled for armed in self._armed):
+            self._broken = False
+            self.harness.say(Healed)
+
+    # ---- what the weather does
+
+    def _upload_failed(self, worker: Worker) -> None:
+        """Told like a fault, for the ledger: the worker's `report()` raises, and that is charged."""
+        self._weather_faults += 1
+        fork, number = worker.fork, WEATHER_FAULT + self._weather_faults
+        self.harness.say(
+            FaultInjected, fault=number, name="fail_upload", target={"rank": fork.rank}, pids=[worker.pid],
+            ranks=[fork.rank], term=fork.term, attempt=fork.attempt,
+        )  # fmt: skip
+        self.harness.say(FaultObserved, fault=number, name="fail_upload", evidence="refused", after_ms=0.0)
+
+    # ---- help that is not in the method: a stated core comes back, so that the run can converge
+
+    def _look_after(self) -> None:
+        """Where nothing has moved for a while: thaw, and bring back enough nodes."""
+        self._timeline.later(HEAL_EVERY_S, self._look_after)
+        if self._timeline.now - self._quiet_since_s < HEAL_EVERY_S or self._on_the_way:
+            return
+        for armed in self._armed:
+            if armed.landed and armed.fault.heals:
+                self._heal(armed)
+        cluster, workers = self.run_under_test.cluster, self._plan.configuration.num_workers
+        most = workers if isinstance(workers, int) else workers[1]
+        sound = sum(node.state == "up" and not node.draining for node in cluster.all_nodes())
+        for _ in range(min(MOST_NODES_AT_ONCE, -(-(most - sound) // self._weather.hosts))):
+            self._help_with(FaultPlan("add_node", None, self._after_the_last()))
+            cluster.add_node(lambda node: self.harness.say(NodeJoined, node=node.number, node_id=node.node_id))
+
+    def _relaunch(self) -> bool:
+        """A run that has come to no end gets another driver."""
+        state = self.run_under_test.state()
+        if state is None or state.outcome is not None or self._exits > MOST_RELAUNCHES or self._late:
+            return False
+        self._on_the_way += 1
+        self._help_with(FaultPlan("relaunch_driver", None, {"event": "driver_exited", "nth": self._exits}))
+        self._timeline.later(1.0, self._relaunched)
+        return True
+
+    def _relaunched(self) -> None:
+        self._on_the_way -= 1
+        self.start_driver({})
+
+    def _help_with(self, fault: FaultPlan) -> None:
+        self._deadline_from_s = self._timeline.now
+        self._help.append(fault)
+
+    def _after_the_last(self) -> dict[str, Any]:
+        landed = [armed.number for armed in self._armed if armed.landed]
+        return {"after": landed[-1]} if landed else {"event": "term_began"}

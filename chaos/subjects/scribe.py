@@ -1,0 +1,91 @@
+"""Tells the harness what the controller of the bundled runtime writes down: each record of the run log as the history
+calls it, the moment it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from shaketable.chaos.history import (
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointDeleted,
+    Committed,
+    Event,
+    Member,
+    StateChanged,
+    TermBegan,
+)
+from shaketable.runtime import records
+from shaketable.runtime.fold import RunState, fold
+from shaketable.runtime.runlog import RunLog
+
+
+class Testimony(Protocol):
+    def testify(self, event: Event) -> None: ...
+
+
+class Scribe:
+    """Tells the harness what the controller has written down, and in which state it is."""
+
+    def __init__(self, log: RunLog, witness: Testimony) -> None:
+        self._log = log
+        self._witness = witness
+        self.term = 0
+
+    def begin(self) -> None:
+        """A finished run is not taken over again, and its driver writes no record to tell of."""
+        state = fold(self._log.read())
+        if state.outcome == "finished":
+            self.term = state.term
+            self._witness.testify(TermBegan(term=state.term, spent=spent(state), finished=True))
+
+    def on_record(self, number: int, record: records.AnyRecord) -> None:
+        if isinstance(record, records.Opened):
+            self.term = record.term
+            state = fold(upto(number, self._log.read()))
+            self._witness.testify(TermBegan(term=record.term, spent=spent(state)))
+        elif (event := as_event(number, record)) is not None:
+            self._witness.testify(event)
+
+    def on_state(self, term: int, state: str) -> None:
+        self._witness.testify(StateChanged(term=term, state=state))
+
+
+Numbered = Iterable[tuple[int, records.AnyRecord]]
+
+
+def upto(number: int, numbered: Numbered) -> Numbered:
+    return ((at, record) for at, record in numbered if at <= number)
+
+
+def spent(state: RunState) -> dict[str, int]:
+    return {account: count for account, count in state.spent.items() if count}
+
+
+def as_event(number: int, record: records.AnyRecord) -> Event | None:
+    """The record as the history calls it; None for the end of the run, which is told by what `fit()` gives."""
+    match record:
+        case records.AttemptStarted():
+            return _started(record)
+        case records.CheckpointCommitted(term=term, attempt=attempt, index=index, checkpoint=name):
+            return Committed(term=term, attempt=attempt, index=index, checkpoint=name, number=number)
+        case records.CheckpointDeleted(term=term, checkpoint=name):
+            return CheckpointDeleted(term=term, checkpoint=name)
+        case records.AttemptEnded(term=term, attempt=attempt, cause=cause, account=account, detail=detail):
+            return AttemptEnded(term=term, attempt=attempt, cause=cause, account=account, detail=detail)
+        case _:
+            return None
+
+
+def _started(record: records.AttemptStarted) -> AttemptStarted:
+    """The log knows no pids (0): the workers testify theirs."""
+    return AttemptStarted(
+        term=record.term,
+        attempt=record.attempt,
+        world_size=record.world_size,
+        members=[Member(rank=member.rank, node_id=member.node_id, pid=0) for member in record.members],
+        resume=record.resume,
+        resume_index=record.first_index - 1 if record.resume is not None else None,
+    )

@@ -1,0 +1,439 @@
+"""A driver in virtual time: what `trainer.py`, `executor.py` and `leases.py` do, around the real controller, command
+pipeline and run log. It can be killed at any moment; what was on its way to it is then lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shaketable.chaos.history import RunEnded
+from shaketable.chaos.plan import Configuration, Outcome
+from shaketable.chaos.subjects.scribe import Scribe
+from shaketable.chaos.subjects.simulated.agent import Fork, SimulatedAgent
+from shaketable.chaos.subjects.simulated.group import Group
+from shaketable.chaos.subjects.simulated.world import EPOCH_S, World, Writer
+from shaketable.clusters.simulated import Lease, SimulatedNode
+from shaketable.runtime import events as ev
+from shaketable.runtime.collection import orphans
+from shaketable.runtime.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, as_json
+from shaketable.runtime.controller import Controller, Settings
+from shaketable.runtime.errors import (
+    ConfigurationError,
+    Fenced,
+    LogCorrupt,
+    LogViolation,
+    NumberTaken,
+    StorageError,
+    StorageUnsettled,
+)  # fmt: skip
+from shaketable.runtime.pipeline import Pipeline
+from shaketable.runtime.records import AnyRecord
+from shaketable.runtime.runlog import RunLog, take_over
+from shaketable.runtime.settings import settings_of
+
+RUN = Path("run")
+SETTLE_S = 60.0  # an append whose answer was lost is tried again for so long
+RETRY_AGENT_S = 1.0
+EXIT_CODES: dict[str, int] = {"finished": 0, "failed": 1, "fenced": 1}
+
+
+@dataclass(slots=True)
+class _Unit:
+    """A leased unit as `leases.py` keeps it. `generation` counts its places; what was started in another is void."""
+
+    lease: Lease
+    told: bool = False
+    generation: int = 0
+    nodes: tuple[SimulatedNode, ...] = ()
+    agents: list[SimulatedAgent] = field(default_factory=list)
+
+
+class SimulatedDriver:
+    def __init__(
+        self, world: World, configuration: Configuration, launch: int, exited: Callable[[int, int], None], *,
+        storage_path: str, name: str, hosts: int = 1, settings: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.world, self.pid, self.launch = world, world.pid(), launch
+        self.alive, self._gone = True, False  # it still runs the run; its process is no more
+        self._exited, self._hosts = exited, hosts
+        self._scaling = ScalingConfig(
+            num_workers=configuration.num_workers,
+            elastic_resize_monitor_interval_s=configuration.elastic_resize_monitor_interval_s,
+        )
+        self._config = RunConfig(
+            name=name, storage_path=storage_path,
+            failure_config=FailureConfig(
+                max_failures=configuration.max_failures,
+                max_preemption_failures=configuration.max_preemption_failures,
+            ),
+            checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
+            heartbeat_timeout_s=configuration.heartbeat_timeout_s, **(settings or {}),
+        )  # fmt: skip
+        self._job_config = configuration.job_config
+        self._writer = Writer(world, f"driver-{self.pid}-sim")
+        self._pipeline = Pipeline(self._execute, self._append)
+        self._controller: Controller | None = None
+        self._log: RunLog | None = None
+        self._scribe: Scribe | None = None
+        self._state = ""
+        self._timers: dict[str, int] = {}
+        self._mark = 0
+        self._units: dict[int, _Unit] = {}
+        self._peers: dict[int, SimulatedAgent] = {}
+        self._ranks: dict[int, int] = {}
+        self._next_agent = 1
+        self._view: tuple[ev.NodeView, ...] = ()
+        self._unwatch: Callable[[], None] = lambda: None
+        self._signal = 0
+        self._group: Group | None = None
+        world.timeline.later(world.draw(world.pace.launch), self._open)
+
+    # ---- opening
+
+    def _open(self) -> None:
+        if not self.alive:
+            return
+        if self._signal:
+            self._end("interrupted", code=128 + self._signal)
+            return
+        world = self.world
+        self._log = RunLog(RUN)
+        self._scribe = Scribe(self._new_log(), self._writer)  # type: ignore[arg-type]
+        configuration = as_json(self._scaling, self._config, self._job_config, "simulated")
+        try:
+            self._scribe.begin()
+            log, state = take_over(
+                self._new_log, configuration, append=self._append_settled,
+                has_checkpoints=lambda: bool(world.checkpoints.files),
+            )  # fmt: skip
+        except StorageUnsettled:
+            world.timeline.later(1.0, self._open)
+            return
+        except (ConfigurationError, StorageError, LogCorrupt, LogViolation) as error:
+            self._end("failed", error=f"{type(error).__name__}: {error}")
+            return
+        self._log = log
+        if state.outcome == "finished":
+            self._end("finished", metrics=state.metrics)
+            return
+        for name in state.deleted:
+            world.checkpoints.delete(name)
+        number = log.state.next_number - 1
+        opening = log.peek(number)
+        assert opening is not None
+        self._scribe.on_record(number, opening)
+        world.taken_over(self)
+        settings = settings_of(
+            self._config, self._scaling, jitter=world.rng.random(), agents_per_unit=self._hosts
+        )
+        self._begin(settings, log)
+
+    def _new_log(self) -> RunLog:
+        rng, timeline = self.world.rng, self.world.timeline
+        return RunLog(
+            RUN, records=self.world.records, clock=lambda: EPOCH_S + timeline.now,
+            new_id=lambda: f"{rng.getrandbits(64):016x}",
+        )  # fmt: skip
+
+    @staticmethod
+    def _append_settled(log: RunLog, record: AnyRecord) -> object:
+        for _ in range(20):
+            try:
+                return log.append(record)
+            except StorageUnsettled:
+                pass
+        return log.append(record)
+
+    def _begin(self, settings: Settings, log: RunLog) -> None:
+        self._controller = Controller(settings, log.state)
+        self._state = str(self._controller.state)
+        self._unwatch = self.world.cluster.watch(self._look_at_nodes)
+        self.feed(ev.Begin())
+        self._look_at_nodes()
+
+    # ---- events
+
+    def feed(self, event: ev.Event) -> None:
+        controller = self._controller
+        if not self.alive or controller is None:
+            return
+        if isinstance(event, ev.LogFailed):
+            self._pipeline.log_failed()
+        self._pipeline.extend(controller.handle(event, self.world.timeline.now))
+        state = str(controller.state)
+        self.world.transitions[self._state, type(event).__name__, state] += 1
+        if state != self._state:
+            self._state = state
+            assert self._scribe is not None
+            self._scribe.on_state(controller.run.term, state)
+        self._pipeline.run()
+
+    def hear(self, agent: SimulatedAgent, event: ev.Event) -> None:
+        if self._peers.get(agent.number) is agent:
+            self.feed(event)
+
+    def hear_contribution(self, agent: SimulatedAgent, meet: Callable[[], None]) -> None:
+        if self.alive and self._peers.get(agent.number) is agent:
+            meet()
+
+    def agents(self) -> list[SimulatedAgent]:
+        """Every one that is there, heard or not."""
+        return [agent for unit in self._units.values() for agent in unit.agents if agent.alive]
+
+    def look_again(self) -> None:
+        """The group that steps plans its next stop anew."""
+        if self._group is not None:
+            self._group.plan_anew()
+
+    def rank_of(self, agent: SimulatedAgent) -> int:
+        return self._ranks.get(agent.number, 0)
+
+    def _look_at_nodes(self) -> None:
+        view = tuple(
+            ev.NodeView(node.node_id, node.seen == "alive", node.seen_draining,
+                        node.deadline_s if node.seen_draining else 0.0)
+            for node in self.world.cluster.all_nodes()
+        )  # fmt: skip
+        if view != self._view:
+            self._view = view
+            self.feed(ev.NodesChanged(view))
+
+    def _fire(self, timer: ev.Timer, mark: int) -> None:
+        if self._timers.get(timer) == mark:
+            self.feed(ev.TimerFired(timer))
+
+    # ---- the log
+
+    def _append(self, record: AnyRecord) -> None:
+        pace = self.world.pace
+        began_s = self.world.timeline.now
+        self.world.timeline.later(self.world.draw_slow(pace.append), self._write, record, began_s)
+
+    def _write(self, record: AnyRecord, began_s: float) -> None:
+        if not self.alive or self._log is None:
+            return
+        timeline = self.world.timeline
+        try:
+            number, stored = self._log.append(record)
+        except StorageUnsettled as error:
+            if timeline.now - began_s < SETTLE_S:
+                timeline.later(self.world.draw((0.1, 1.0)), self._write, record, began_s)
+            else:
+                self.feed(ev.LogFailed(f"the run log cannot be written: {error}", fenced=False))
+        except (Fenced, NumberTaken) as error:
+            self.feed(ev.LogFailed(str(error), fenced=True))
+        except (StorageError, LogViolation) as error:
+            self.feed(ev.LogFailed(f"the run log cannot be written: {error}", fenced=False))
+        else:
+            timeline.later(self.world.draw(self.world.pace.append), self._appended, number, stored)
+
+    def _appended(self, number: int, record: AnyRecord) -> None:
+        if self.alive and self._scribe is not None:
+            self._scribe.on_record(number, record)
+            self._pipeline.appended()
+
+    def check_fence(self) -> None:
+        """Every `fence_check_s`; in virtual time only when another driver has opened the run."""
+        if not self.alive or self._log is None or self._controller is None:
+            return
+        try:
+            self._log.check_fence()
+        except Fenced as error:
+            self.feed(ev.LogFailed(str(error), fenced=True))
+
+    @property
+    def fence_check_s(self) -> float:
+        return self._config.fence_check_s
+
+    # ---- commands
+
+    def _execute(self, command: ev.Command) -> None:
+        match command:
+            case ev.SetTimer(name, at_s):
+                self._mark += 1
+                self._timers[name] = self._mark
+                if at_s is not None:
+                    delay_s = max(0.0, at_s - self.world.timeline.now)
+                    self.world.timeline.later(delay_s, self._fire, name, self._mark)
+            case ev.RequestUnit(unit):
+                self._request(unit)
+            case ev.ProbeUnit(unit):
+                if unit in self._units:
+                    self._start_agents(self._units[unit], unit)
+            case ev.ReleaseUnit(unit):
+                self._release(unit)
+            case ev.StartAttempt():
+                self._start_attempt(command)
+            case ev.StopAttempt(attempt):
+                for agent in self._of(attempt):
+                    agent.down(agent.kill, attempt)
+            case ev.BeginHold(attempt):
+                self._tell(attempt, "hold")
+            case ev.HoldAt(attempt, index):
+                self._tell(attempt, "hold_until", index)
+            case ev.CancelHold(attempt):
+                self._tell(attempt, "cancel_hold")
+            case ev.DeleteCheckpoint(checkpoint):
+                self.world.timeline.later(self.world.draw(self.world.pace.append), self._delete, checkpoint)
+            case ev.FinishRun():
+                self._finish(command)
+
+    def _delete(self, checkpoint: str) -> None:
+        if self.alive:
+            self.world.checkpoints.delete(checkpoint)
+
+    def _of(self, attempt: int) -> list[SimulatedAgent]:
+        return [agent for agent in self._peers.values() if agent.attempt == attempt]
+
+    def _tell(self, attempt: int, what: str, *arguments: Any) -> None:
+        for agent in self._of(attempt):
+            agent.down(agent.tell, attempt, what, *arguments)
+
+    def _start_attempt(self, command: ev.StartAttempt) -> None:
+        assert self._controller is not None
+        run = self._controller.run
+        resume = run.commit_named(command.resume) if command.resume else None
+        group = self._group = Group(self.world, run.term, command.attempt, len(command.members))
+        for rank, number in enumerate(command.members):
+            agent = self._peers.get(number)
+            if agent is None:
+                continue  # lost in this very moment; its AgentLost is on its way
+            agent.attempt = command.attempt
+            self._ranks[number] = rank
+            fork = Fork(run.term, command.attempt, rank, len(command.members), command.first_index, resume)
+            agent.down(agent.fork, fork, group)
+
+    # ---- units and agents
+
+    def _request(self, number: int) -> None:
+        unit = _Unit(Lease(lambda nodes: self._placed(number, nodes), lambda: self._unplaced(number)))
+        self._units[number] = unit
+        self.world.cluster.request(unit.lease)
+
+    def _placed(self, number: int, nodes: tuple[SimulatedNode, ...]) -> None:
+        unit = self._units.get(number)
+        if unit is None or not self.alive:
+            return
+        unit.nodes, unit.generation = nodes, unit.generation + 1
+        if not unit.told:
+            unit.told = True
+            self.feed(ev.UnitPlaced(number, tuple(node.node_id for node in nodes)))
+        if number in self._units:
+            self._start_agents(unit, number)
+
+    def _unplaced(self, number: int) -> None:
+        unit = self._units.get(number)
+        if unit is not None:
+            unit.nodes, unit.generation = (), unit.generation + 1
+
+    def _start_agents(self, unit: _Unit, number: int) -> None:
+        """Where there is none; again in a moment where one cannot come up."""
+        for node in unit.nodes:
+            if any(agent.node is node and agent.alive and agent.number in self._peers for agent in unit.agents):
+                continue
+            took = self.world.draw(self.world.pace.agent)
+            self.world.timeline.later(took, self._agent_up, number, unit.generation, node)
+
+    def _agent_up(self, number: int, generation: int, node: SimulatedNode) -> None:
+        unit = self._units.get(number)
+        if not self.alive or unit is None or unit.generation != generation:
+            return
+        if node.state == "frozen":
+            self.world.timeline.later(RETRY_AGENT_S, self._agent_up, number, generation, node)
+            return
+        if node.state == "gone":
+            return  # Ray says so when it knows, and looks for another place
+        if any(agent.node is node and agent.alive and agent.number in self._peers for agent in unit.agents):
+            return
+        agent = SimulatedAgent(self.world, self, self._next_agent, number, node)
+        self._next_agent += 1
+        self._peers[agent.number] = agent
+        unit.agents = [a for a in unit.agents if a.alive] + [agent]
+        agent.up(ev.AgentReady(agent.number, number, node.node_id))
+
+    def _release(self, number: int) -> None:
+        unit = self._units.pop(number, None)
+        if unit is None:
+            return
+        for agent in unit.agents:
+            self._peers.pop(agent.number, None)
+            agent.cut_off()
+        self.world.cluster.give_back(unit.lease)
+
+    def goes_silent(self, agent: SimulatedAgent, count: int) -> None:
+        """Heard no more from now on: lost after `heartbeat_timeout_s`, unless it speaks before."""
+        wait_s = self._config.heartbeat_timeout_s + self.world.draw((0.0, 0.2))
+        self.world.timeline.later(wait_s, self._lose_silent, agent, count, wait_s)
+
+    def _lose_silent(self, agent: SimulatedAgent, count: int, silent_s: float) -> None:
+        if agent.silent_since(count):
+            self._lose(agent, f"it has been silent for {silent_s:.1f} s")
+
+    def connection_broke(self, agent: SimulatedAgent) -> None:
+        took = self.world.draw(self.world.pace.message)
+        self.world.timeline.later(took, self._lose, agent, "its connection broke")
+
+    def _lose(self, agent: SimulatedAgent, detail: str) -> None:
+        if not self.alive or self._peers.get(agent.number) is not agent:
+            return
+        del self._peers[agent.number]
+        agent.cut_off()
+        self.feed(ev.AgentLost(agent.number, f"the agent on node {agent.node.node_id[:8]} is lost: {detail}"))
+
+    # ---- the end
+
+    def interrupt(self, signal: int) -> None:
+        """SIGINT or SIGTERM."""
+        if self._controller is None:
+            self._signal = signal
+        else:
+            self.feed(ev.Interrupted(signal))
+
+    def kill(self) -> None:
+        self._leave()
+        self._exit(137)
+
+    def _leave(self) -> None:
+        """Its agents are told, or notice; Ray takes back what it held."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._unwatch()
+        for agent in list(self._peers.values()):
+            agent.cut_off()
+        for unit in self._units.values():
+            self.world.cluster.give_back(unit.lease)
+
+    def _finish(self, end: ev.FinishRun) -> None:
+        """Agents first: what they still upload is then collected too."""
+        self._leave()
+        self.world.timeline.later(self.world.draw((0.05, 0.4)), self._conclude, end)
+
+    def _conclude(self, end: ev.FinishRun) -> None:
+        assert self._log is not None
+        if self._gone:
+            return
+        if end.outcome != "fenced":
+            for name in orphans(self.world.checkpoints.files, self._log.state):
+                self.world.checkpoints.delete(name)
+        outcome: Outcome = "interrupted" if end.outcome == "fenced" else end.outcome
+        code = 128 + end.signal if end.outcome == "interrupted" else EXIT_CODES[end.outcome]
+        metrics = self._log.state.metrics if end.outcome == "finished" else None
+        self._end(outcome, code=code, error=end.error, metrics=metrics)
+
+    def _end(self, outcome: Outcome, *, code: int | None = None, error: str | None = None,
+             metrics: dict[str, Any] | None = None) -> None:  # fmt: skip
+        self._leave()
+        term = self._scribe.term if self._scribe is not None else 0
+        self._writer.say(RunEnded, term=term, outcome=outcome, error=error, metrics=metrics)
+        code = EXIT_CODES[outcome] if code is None else code
+        if not self._gone:
+            self.world.timeline.later(self.world.draw((0.01, 0.1)), self._exit, code)
+
+    def _exit(self, code: int) -> None:
+        if not self._gone:
+            self._gone = True
+            self._exited(self.launch, code)

@@ -1,0 +1,237 @@
+"""What each fault does to a simulated run, by the name it has in experiment files. Like the faults for real clusters,
+each is inject, observe (evidence, or None: not yet) and heal; a fault that did nothing must never be observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from shaketable.chaos.faults import Fault
+from shaketable.chaos.faults.drain_node import DrainNode
+from shaketable.chaos.faults.relaunch_driver import RelaunchDriver
+from shaketable.chaos.history import NodeJoined
+from shaketable.chaos.subjects.simulated.agent import Worker
+from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
+from shaketable.chaos.subjects.simulated.run import SimulatedRun
+from shaketable.chaos.subjects.simulated.world import Writer
+from shaketable.chaos.targets import Hit
+from shaketable.clusters.simulated import SimulatedNode
+
+
+class Scene(Protocol):
+    """What a simulated fault can lay its hands on."""
+
+    run_under_test: SimulatedRun
+    harness: Writer
+
+    def start_driver(self, changed: dict[str, Any]) -> int: ...
+
+
+@dataclass
+class Injection:
+    """Base of them all."""
+
+    scene: Scene
+    fault: Fault
+    hit: Hit
+    name: ClassVar[str]
+
+    def inject(self) -> None:
+        raise NotImplementedError
+
+    def observe(self) -> str | None:
+        raise NotImplementedError
+
+    def heal(self) -> None:
+        """Nothing to undo."""
+
+    @property
+    def run(self) -> SimulatedRun:
+        return self.scene.run_under_test
+
+    def nodes(self) -> list[SimulatedNode]:
+        return [self.run.cluster.at(number) for number in self.hit.nodes]
+
+
+@dataclass
+class OnWorkers(Injection):
+    workers: tuple[Worker, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.workers = tuple(self.run.workers(self.hit.pids))
+
+
+class SigkillWorker(OnWorkers):
+    name = "sigkill_worker"
+
+    def inject(self) -> None:
+        for worker in self.workers:
+            worker.group.kill(worker)
+
+    def observe(self) -> str | None:
+        return "gone" if self.hit.pids and not self.run.workers(self.hit.pids) else None
+
+
+class RaiseInWorker(OnWorkers):
+    name = "raise_in_worker"
+
+    def inject(self) -> None:
+        for worker in self.workers:
+            worker.group.ask_to_raise(worker)
+
+    def observe(self) -> str | None:
+        return "raised" if self.workers and all(worker.raised for worker in self.workers) else None
+
+    def heal(self) -> None:
+        for worker in self.workers:
+            worker.raises = False
+
+
+class FreezeWorker(OnWorkers):
+    name = "freeze_worker"
+
+    def inject(self) -> None:
+        for worker in self.workers:
+            worker.group.freeze(worker)
+
+    def observe(self) -> str | None:
+        return "stopped" if any(worker.alive and worker.frozen for worker in self.workers) else None
+
+    def heal(self) -> None:
+        for worker in self.workers:
+            worker.group.thaw(worker)
+
+
+class SigkillNode(Injection):
+    name = "sigkill_node"
+
+    def inject(self) -> None:
+        for number in self.hit.nodes:
+            self.run.cluster.kill(number)
+
+    def observe(self) -> str | None:
+        return "gone" if all(node.state == "gone" for node in self.nodes()) else None
+
+
+class FreezeNode(Injection):
+    name = "freeze_node"
+
+    def inject(self) -> None:
+        for number in self.hit.nodes:
+            self.run.cluster.freeze(number)
+
+    def observe(self) -> str | None:
+        return "stopped" if all(node.state == "frozen" for node in self.nodes()) else None
+
+    def heal(self) -> None:
+        for number in self.hit.nodes:
+            self.run.cluster.thaw(number)
+
+
+class Announced(Injection):
+    """A node with notice: the evidence is Ray's own view, or that it is gone."""
+
+    def observe(self) -> str | None:
+        nodes = self.nodes()
+        if all(node.state == "gone" for node in nodes):
+            return "gone"
+        return "draining" if all(node.seen_draining or node.seen == "dead" for node in nodes) else None
+
+
+class SigtermNode(Announced):
+    name = "sigterm_node"
+
+    def inject(self) -> None:
+        for number in self.hit.nodes:
+            self.run.cluster.sigterm(number)
+
+
+class DrainNodeInjection(Announced):
+    name = "drain_node"
+
+    def inject(self) -> None:
+        assert isinstance(self.fault, DrainNode)
+        for number in self.hit.nodes:
+            self.run.cluster.drain(number, self.fault.deadline_s)
+
+
+@dataclass
+class AddNode(Injection):
+    name = "add_node"
+    joined: SimulatedNode | None = None
+
+    def inject(self) -> None:
+        self.run.cluster.add_node(self._join)
+
+    def _join(self, node: SimulatedNode) -> None:
+        self.joined = node
+        self.scene.harness.say(NodeJoined, node=node.number, node_id=node.node_id)
+
+    def observe(self) -> str | None:
+        return f"node {self.joined.number} alive" if self.joined is not None else None
+
+
+@dataclass
+class OnDriver(Injection):
+    driver: SimulatedDriver | None = None
+
+    def __post_init__(self) -> None:
+        self.driver = self.run.drivers.get(self.hit.pids[0]) if self.hit.pids else None
+
+    def observe(self) -> str | None:
+        gone = self.driver is not None and self.driver.pid not in self.run.drivers
+        return "gone" if gone else None
+
+
+class SigkillDriver(OnDriver):
+    name = "sigkill_driver"
+
+    def inject(self) -> None:
+        if self.driver is not None:
+            self.driver.kill()
+
+
+class SigtermDriver(OnDriver):
+    name, signal = "sigterm_driver", 15
+
+    def inject(self) -> None:
+        if self.driver is not None:
+            self.driver.interrupt(self.signal)
+
+
+class SigintDriver(SigtermDriver):
+    name, signal = "sigint_driver", 2
+
+
+@dataclass
+class Relaunch(Injection):
+    name = "relaunch_driver"
+    pid: int = 0
+
+    def inject(self) -> None:
+        assert isinstance(self.fault, RelaunchDriver)
+        self.pid = self.scene.start_driver(self.fault.changed)
+
+    def observe(self) -> str | None:
+        return f"pid {self.pid}"
+
+
+class Reached(Injection):
+    name = "reached"
+
+    def inject(self) -> None:
+        """Nothing: that the trigger came true is all there is to it."""
+
+    def observe(self) -> str | None:
+        return "reached"
+
+
+INJECTIONS: dict[str, Callable[[Scene, Fault, Hit], Injection]] = {
+    injection.name: injection
+    for injection in (
+        SigkillWorker, RaiseInWorker, FreezeWorker, SigkillNode, FreezeNode, SigtermNode, DrainNodeInjection, AddNode,
+        SigkillDriver, SigtermDriver, SigintDriver, Relaunch, Reached,
+    )
+}  # fmt: skip

@@ -1,0 +1,368 @@
+"""The workers of one attempt, stepping together through the hash-chain job.
+
+Every step ends in a collective, so the group moves as one: from one step at which something happens (a checkpoint, a
+hold, the end, a step that a trigger waits for) straight to the next. The steps between are testified as one event that
+stands for all of them (`Stepped.since`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from shaketable.chaos.history import Resumed, Stepped, UploadStarted, WorkerFinished, WorkerStarted
+from shaketable.chaos.subjects.simulated.agent import Worker
+from shaketable.chaos.subjects.simulated.storage import STATE_FILE, Content, NotRestored
+from shaketable.chaos.subjects.simulated.world import World, lineage
+from shaketable.chaos.workloads import chain
+from shaketable.runtime import events as ev
+from shaketable.runtime.fold import checkpoint_name
+
+
+class Group:
+    def __init__(self, world: World, term: int, attempt: int, world_size: int) -> None:
+        self.world, self.term, self.attempt, self.world_size = world, term, attempt, world_size
+        self.workers: list[Worker] = []
+        self.broken = False
+        self.stepping = False  # everybody has arrived at the collective
+        self._entered = self._met = 0  # how many ranks have come to the two rounds of the control collective
+        self._at = 0  # the last step that everybody has done and returned from
+        self._since_s = 0.0  # when that was
+        self._next = 0  # the next step at which something happens
+        self._turn = 0  # of the step that is under way: what was planned before counts no more
+        self._step_s = world.chain.pace_s(world_size)
+
+    # ---- coming together
+
+    def add(self, worker: Worker) -> None:
+        self.workers.append(worker)
+
+    def enter(self, worker: Worker) -> None:
+        """The process is there: it is about to call the training function, once all the others are."""
+        if not worker.runs:
+            self._wait(worker, self.enter)
+            return
+        worker.agent.up(ev.WorkerEntered(worker.fork.attempt, worker.fork.rank))
+        worker.agent.contribute(self._all_entered)
+
+    def _all_entered(self) -> None:
+        """In the driver, through which the ranks find each other: so nobody is in the function before all can be."""
+        self._entered += 1
+        if self._entered == self.world_size:
+            for worker in self.workers:
+                worker.agent.down(worker.agent.tell, self.attempt, "call")
+
+    def call(self, worker: Worker) -> None:
+        """The training function."""
+        if not worker.runs:
+            self._wait(worker, self.call)
+            return
+        fork, pace = worker.fork, self.world.pace
+        worker.called = True
+        worker.writer.say(
+            WorkerStarted, term=fork.term, attempt=fork.attempt, rank=fork.rank, world_size=fork.world_size,
+            node_id=worker.agent.node.node_id, pid=worker.pid, resume=fork.resume.checkpoint if fork.resume else None,
+        )  # fmt: skip
+        took = self.world.draw(pace.enter) + (self.world.draw_slow(pace.restore) if fork.resume else 0.0)
+        self.world.timeline.later(took, self._resume, worker)
+
+    def _wait(self, worker: Worker, again: object) -> None:
+        """A frozen process goes on where it was once it thaws; a dead one does not."""
+        if worker.alive and worker.agent.alive:
+            self.world.timeline.later(0.5, again, worker)  # type: ignore[arg-type]
+
+    def _resume(self, worker: Worker) -> None:
+        if not worker.runs:
+            self._wait(worker, self._resume)
+            return
+        given = worker.fork.resume
+        if given is None:
+            worker.step, worker.digest = 0, lineage(self.world.chain, 0)[0]
+        else:
+            try:
+                found = self.world.checkpoints.restore(given)
+            except NotRestored as error:
+                self._raise(worker, f"OSError: the checkpoint to resume from could not be restored: {error}")
+                return
+            worker.step, worker.digest = found.step, found.digest
+        worker.said = worker.step
+        worker.writer.say(Resumed, term=self.term, attempt=self.attempt, rank=worker.fork.rank, step=worker.step,
+                          digest=worker.digest)  # fmt: skip
+        worker.arrived = True
+        if self.broken:
+            self._break_off(worker)
+        else:
+            worker.agent.contribute(self._meet)
+
+    def _meet(self) -> None:
+        """In the driver again: rank 0 tells everybody where its collective is."""
+        self._met += 1
+        if self._met == self.world_size:
+            self.world.timeline.later(self.world.draw(self.world.pace.join), self._join)
+
+    def _join(self) -> None:
+        if not self.broken and not self.stepping:
+            self.stepping = True
+            self._at = max(worker.step for worker in self.workers)
+            self.go_on()
+
+    # ---- stepping
+
+    def go_on(self) -> None:
+        """Plan the next step at which something happens."""
+        self._turn += 1
+        if self.broken or not self.stepping or any(w.blocked or w.uploading or not w.runs for w in self.workers):
+            return
+        if any(worker.finished for worker in self.workers):
+            return
+        if self._at >= self.world.chain.steps:
+            self._return()
+            return
+        self._since_s = self.world.timeline.now
+        self._next = self._next_step()
+        took = (self._next - self._at) * self._step_s
+        self.world.timeline.later(took, self._reach, self._next, self._turn)
+
+    def plan_anew(self) -> None:
+        if self.stepping and not self.broken and self.world.watched_step(self._at, self.world_size) is not None:
+            self.interrupted()
+            self.go_on()
+
+    def _next_step(self) -> int:
+        config, at = self.world.chain, self._at
+        step = min((at // config.checkpoint_every + 1) * config.checkpoint_every, config.steps)
+        watched = self.world.watched_step(at, self.world_size)
+        if watched is not None and watched < step:
+            step = watched
+        if config.fail_at is not None and at < config.fail_at < step:
+            step = config.fail_at
+        for worker in self.workers:
+            if worker.raises:
+                return at + 1
+            if worker.holding:
+                # Report indexes are steps, unless a worker resumed something else than the controller meant.
+                stop = worker.hold_at - worker.returned if worker.hold_at is not None else 1
+                step = min(step, at + max(1, stop))
+        return step
+
+    def interrupted(self) -> None:
+        """Somebody died or stopped: the others have come as far as time allowed."""
+        if not self.stepping or self.broken:
+            return
+        self._turn += 1
+        if any(w.blocked or w.uploading or w.finished for w in self.workers):
+            return
+        done = self._at + max(0, math.floor((self.world.timeline.now - self._since_s) / self._step_s - 1e-9))
+        done = min(done, self._next - 1)
+        if done > self._at:
+            before = self._at
+            self._advance(done)
+            for worker in self.workers:
+                if worker.alive:
+                    self._say(worker, checkpoint=False)
+                    self._passed(worker, done - before)
+
+    def _reach(self, step: int, turn: int) -> None:
+        if turn != self._turn or self.broken:
+            return
+        config = self.world.chain
+        for worker in self.workers:
+            if step == config.fail_at and worker.fork.rank == config.fail_rank:
+                self._raise(worker, f"PlannedFailure: rank {worker.fork.rank} fails at step {step}")
+                return
+        passed = step - self._at
+        self._advance(step)
+        for worker in self.workers:
+            if self.broken:
+                return  # a trigger came true in the middle, and its fault took one of us
+            self._report(worker, passed)
+        self.go_on()
+
+    def _report(self, worker: Worker, passed: int) -> None:
+        """One rank's `report()`: testify, raise if asked to, hand a checkpoint over, return or wait."""
+        config, fork, step = self.world.chain, worker.fork, worker.step
+        index = worker.returned + passed
+        worker.requested = worker.hold_at is not None and index == worker.hold_at and worker.holding
+        due = step % config.checkpoint_every == 0 or step == config.steps or worker.requested
+        gives = due and (fork.rank == 0 or config.sharded)
+        self._say(worker, checkpoint=gives)
+        if not worker.alive:
+            return
+        if worker.raises:
+            worker.raised = True
+            self._raise(worker, "InjectedError: raise_in_worker")
+            return
+        worker.returned = index - 1
+        if gives:
+            worker.writer.say(UploadStarted, term=self.term, attempt=self.attempt, rank=fork.rank, step=step)
+            if not worker.alive:
+                return
+        metrics = {"step": step, "digest": worker.digest}
+        worker.agent.up(ev.ReportReceived(fork.attempt, fork.rank, index, metrics, uploading=gives))
+        if gives:
+            self._upload(worker, index, Content(step, worker.digest))
+        else:
+            self._try_return(worker, index)
+
+    def _say(self, worker: Worker, *, checkpoint: bool) -> None:
+        step, since = worker.step, worker.said + 1
+        worker.said = step
+        metrics = {"step": step, "digest": worker.digest} if step == self.world.chain.steps else None
+        worker.writer.say(
+            Stepped, term=self.term, attempt=self.attempt, rank=worker.fork.rank, step=step,
+            world_size=worker.fork.world_size, digest=worker.digest, checkpoint=checkpoint, metrics=metrics,
+            since=since if since < step else None,
+        )  # fmt: skip
+
+    def _advance(self, step: int) -> None:
+        """The group gets to `step`. Everybody's state: what the lineage says where all are on it, else computed."""
+        workers, known, before = self.workers, lineage(self.world.chain, step), self._at
+        self._at, self._since_s = step, self.world.timeline.now
+        if all(w.step == before and w.digest == known[before] for w in workers):
+            for worker in workers:
+                worker.step, worker.digest = step, known[step]
+            return
+        for _ in range(step - before):
+            parts = [
+                chain.part(w.digest, w.step + 1, rank, len(workers), self.world.chain)
+                for rank, w in enumerate(sorted(workers, key=lambda worker: worker.fork.rank))
+            ]
+            for worker in workers:
+                worker.step += 1
+                worker.digest = chain.combine(worker.digest, worker.step, parts, self.world.chain)
+
+    # ---- uploads
+
+    def _upload(self, worker: Worker, index: int, content: Content) -> None:
+        worker.uploading = True
+        name = checkpoint_name(index, self.term, self.attempt)
+        self.world.checkpoints.begin(name)
+        took = self.world.draw_slow(self.world.pace.upload)
+        self.world.timeline.later(took, self._uploaded, worker, index, name, content)
+
+    def _uploaded(self, worker: Worker, index: int, name: str, content: Content) -> None:
+        """The agent uploads, so the worker may be dead by now, but not its agent."""
+        agent, fork = worker.agent, worker.fork
+        if not agent.alive:
+            return
+        if agent.node.state == "frozen":
+            self.world.timeline.later(0.5, self._uploaded, worker, index, name, content)
+            return
+        if self.world.rng.random() < self.world.upload_failures:
+            self._upload_failed(worker, index)
+            return
+        path = f"state-{fork.rank}.json" if self.world.chain.sharded else STATE_FILE
+        file = self.world.checkpoints.upload(name, path, content)
+        agent.up(ev.UploadFinished(fork.attempt, fork.rank, index, (file,)))
+        worker.uploading = False
+        if worker.alive and not self.broken:
+            self._try_return(worker, index)
+            self.go_on()
+
+    def _upload_failed(self, worker: Worker, index: int) -> None:
+        """The storage refused it for good: `report()` raises."""
+        worker.uploading = False
+        fork = worker.fork
+        worker.agent.up(ev.UploadFailed(fork.attempt, fork.rank, index, "the storage refuses it"))
+        if worker.alive:
+            self.world.upload_failed(worker)
+            self._raise(worker, "OSError: a checkpoint could not be uploaded: the storage refuses it")
+
+    # ---- returning from a report, and the hold
+
+    def _passed(self, worker: Worker, reports: int) -> None:
+        """So many plain reports: the agent passes the last one on."""
+        worker.returned += reports
+        metrics = {"step": worker.step, "digest": worker.digest}
+        worker.agent.up(ev.ReportReceived(self.attempt, worker.fork.rank, worker.returned, metrics))
+
+    def _try_return(self, worker: Worker, index: int) -> None:
+        """The session's rule (`runtime/session.py`)."""
+        if worker.holding and index == worker.hold_at and not worker.reached:
+            worker.reached = True
+            worker.agent.up(ev.HoldReached(self.attempt, worker.fork.rank, index))
+        may = not worker.holding or (worker.hold_at is not None and index != worker.hold_at)
+        worker.blocked = not may
+        if may:
+            worker.returned = index
+
+    def hold(self, worker: Worker) -> None:
+        worker.holding, worker.hold_at, worker.reached = True, None, False
+        self.interrupted()
+        worker.agent.up(ev.HoldAnswered(self.attempt, worker.fork.rank, worker.returned))
+        self.go_on()
+
+    def hold_until(self, worker: Worker, index: int) -> None:
+        worker.hold_at = index
+        self._told(worker)
+
+    def cancel_hold(self, worker: Worker) -> None:
+        worker.holding, worker.hold_at = False, None
+        self._told(worker)
+
+    def _told(self, worker: Worker) -> None:
+        if worker.blocked:
+            self._try_return(worker, worker.returned + 1)
+        else:
+            self.interrupted()
+        self.go_on()
+
+    # ---- the end
+
+    def _return(self) -> None:
+        for worker in self.workers:
+            worker.finished = True
+            worker.writer.say(WorkerFinished, term=self.term, attempt=self.attempt, rank=worker.fork.rank)
+            worker.agent.up(ev.WorkerFinished(self.attempt, worker.fork.rank))
+            worker.agent.died(worker, None)
+
+    def _raise(self, worker: Worker, error: str) -> None:
+        self.lose(worker)
+        fork = worker.fork
+        worker.agent.died(worker, ev.WorkerFailed(fork.attempt, fork.rank, error, error=f"Traceback\n{error}"))
+
+    def kill(self, worker: Worker) -> None:
+        """SIGKILL to the worker's process."""
+        self.lose(worker)
+        fork = worker.fork
+        failure = ev.WorkerFailed(fork.attempt, fork.rank, "killed by SIGKILL", None, 9)
+        worker.agent.died(worker, None if worker.finished else failure)
+
+    def ask_to_raise(self, worker: Worker) -> None:
+        worker.raises = True
+        self.interrupted()
+        self.go_on()
+
+    def freeze(self, worker: Worker) -> None:
+        worker.frozen = True
+        self.interrupted()
+
+    def thaw(self, worker: Worker) -> None:
+        worker.frozen = False
+        self.go_on()
+
+    def lose(self, worker: Worker) -> None:
+        """The worker is gone. The peers notice when they next need it, some sooner, some later."""
+        if not worker.alive:
+            return
+        if not worker.finished:
+            self.interrupted()
+        worker.alive = False
+        if self.broken or worker.finished:
+            return
+        self.broken = True
+        for peer in self.workers:
+            if peer.alive and peer.called and not peer.finished:
+                self.world.timeline.later(self.world.draw(self.world.pace.echo), self._break_off, peer)
+
+    def _break_off(self, worker: Worker) -> None:
+        """The collective of a peer is broken; who waits inside a report notices only after it."""
+        if not worker.alive or worker.blocked or worker.uploading or worker.finished or not worker.arrived:
+            return
+        if not worker.runs:
+            self._wait(worker, self._break_off)
+            return
+        worker.alive = False
+        fork = worker.fork
+        failure = ev.WorkerFailed(fork.attempt, fork.rank, "ConnectionError: a peer is gone",
+                                  error="Traceback\nConnectionError: a peer is gone", collateral=True)  # fmt: skip
+        worker.agent.died(worker, failure)

@@ -1,0 +1,123 @@
+"""One run on a simulated cluster, with everything that a fault can lay its hands on and everything that is looked at
+afterwards. The counterpart of a real cluster with real drivers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from shaketable.chaos.history import AnyEvent, CheckpointProbed, LeakCheck, LogRecord
+from shaketable.chaos.plan import Configuration
+from shaketable.chaos.subjects.simulated.agent import Worker
+from shaketable.chaos.subjects.simulated.driver import RUN, SimulatedDriver
+from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRecords
+from shaketable.chaos.subjects.simulated.world import Pace, World
+from shaketable.chaos.workloads.chain import ChainConfig
+from shaketable.clusters.simulated import SimulatedCluster, Timeline
+from shaketable.runtime.controller import IllegalEvent
+from shaketable.runtime.errors import LogViolation, StorageError
+from shaketable.runtime.fold import RunState, fold
+from shaketable.runtime.runlog import RunLog
+
+STORAGE_PATH = "/simulated"
+RUNTIME_BUGS = (IllegalEvent, LogViolation, AssertionError, AttributeError, KeyError, IndexError, TypeError)
+
+
+class SimulatedRun:
+    """`hear` gets every event at once; `exited(launch, code)` is called when a driver is gone."""
+
+    def __init__(
+        self, configuration: Configuration, rng: random.Random, hear: Callable[[AnyEvent], None],
+        watched_step: Callable[[int, int], int | None], exited: Callable[[int, int], None], *,
+        hosts: int = 1, pace: Pace | None = None, settings: dict[str, Any] | None = None,
+        lost_answers: float = 0.0, storage_failures: float = 0.0, upload_failures: float = 0.0,
+        upload_failed: Callable[[Worker], None],
+    ) -> None:  # fmt: skip
+        self.timeline = Timeline()
+        self.cluster = SimulatedCluster(self.timeline, rng, configuration.nodes, hosts=hosts)
+        records = SimulatedRecords(rng, lost_answers, storage_failures)
+        self.world = World(
+            self.timeline, rng, self.cluster, ChainConfig.of(configuration.job_config), hear, watched_step, records,
+            self._taken_over, upload_failed, upload_failures, pace=pace or Pace(),
+        )  # fmt: skip
+        self._configuration, self._exited = configuration, exited
+        self._hosts, self._settings = hosts, settings
+        self._changed: dict[str, Any] = {}
+        self.drivers: dict[int, SimulatedDriver] = {}  # by pid, those that run
+        self.launched = 0
+
+    # ---- drivers
+
+    def start_driver(self, changed: dict[str, Any]) -> SimulatedDriver:
+        launch, self.launched = self.launched, self.launched + 1
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in changed.items()}
+        driver = SimulatedDriver(
+            self.world, replace(self._configuration, **values), launch, self._gone, storage_path=STORAGE_PATH,
+            name=str(RUN), hosts=self._hosts, settings=self._settings,
+        )  # fmt: skip
+        self.drivers[driver.pid] = driver
+        return driver
+
+    def _gone(self, launch: int, code: int) -> None:
+        for pid in [pid for pid, driver in self.drivers.items() if driver.launch == launch]:
+            del self.drivers[pid]
+            self._exited(launch, code)
+
+    def _taken_over(self, by: SimulatedDriver) -> None:
+        """Whoever else believes to have the run looks at its log within `fence_check_s`."""
+        for driver in self.drivers.values():
+            if driver is not by:
+                self.timeline.later(self.world.draw((0.0, driver.fence_check_s)), driver.check_fence)
+
+    # ---- workers
+
+    def workers(self, pids: Iterable[int]) -> list[Worker]:
+        """Those of these processes that are there."""
+        wanted = set(pids)
+        agents = (agent for driver in self.drivers.values() for agent in driver.agents())
+        found = (agent.worker for agent in agents if agent.worker is not None)
+        return [worker for worker in found if worker.pid in wanted and worker.alive]
+
+    def look_again(self) -> None:
+        """A trigger may wait for an earlier step than the workers are on their way to."""
+        for driver in list(self.drivers.values()):
+            driver.look_again()
+
+    # ---- what is looked at afterwards
+
+    def leaks(self, waited_s: float) -> LeakCheck:
+        state = self.state()
+        known = {commit.checkpoint for commit in state.commits} if state else set()
+        files = [f"{name}: not committed, never removed" for name in self.world.checkpoints.files if name not in known]
+        return LeakCheck(processes=[], cluster=self.cluster.leftovers(), files=files, waited_s=round(waited_s, 3))
+
+    def log_records(self) -> list[LogRecord]:
+        stored = sorted(self.world.records.stored.items())
+        return [LogRecord(number=number, record=msgspec.json.decode(data)) for number, data in stored]
+
+    def probes(self) -> list[CheckpointProbed]:
+        """Every commit that was not deleted, read back."""
+        state = self.state()
+        found = []
+        for commit in state.commits if state else ():
+            try:
+                content = self.world.checkpoints.restore(commit)
+            except NotRestored as error:
+                said = {"ok": False, "reason": str(error)}
+            else:
+                said = {"ok": True, "step": content.step, "digest": content.digest}
+            found.append(CheckpointProbed(checkpoint=commit.checkpoint, index=commit.index, **said))  # type: ignore[arg-type]
+        return found
+
+    def state(self) -> RunState | None:
+        """What the log says, whatever the storage is going through."""
+        self.world.records.outage = False
+        try:
+            return fold(RunLog(RUN, records=self.world.records).read())
+        except (StorageError, LogViolation):
+            return None

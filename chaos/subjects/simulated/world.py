@@ -1,0 +1,106 @@
+"""What everybody in a simulated run shares: virtual time, chance, the cluster, the storage, and the harness's ear."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shaketable.chaos.history import AnyEvent, Event
+from shaketable.chaos.subjects.simulated.storage import SimulatedCheckpoints, SimulatedRecords
+from shaketable.chaos.workloads import chain
+from shaketable.chaos.workloads.chain import ChainConfig
+from shaketable.clusters.simulated import Range, SimulatedCluster, Timeline
+
+if TYPE_CHECKING:
+    from shaketable.chaos.subjects.simulated.agent import Worker
+    from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
+
+EPOCH_S = 1_700_000_000.0  # the wall clock at virtual time 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things take a run, in seconds (from and to). Measured on local Ray (docs/simulation.md)."""
+
+    launch: Range = (0.8, 2.5)  # a driver's process -> it opens the log
+    agent: Range = (0.4, 2.5)  # an actor is asked for -> its fork server is warm
+    message: Range = (0.0005, 0.01)
+    fork: Range = (0.005, 0.05)
+    enter: Range = (0.001, 0.02)
+    restore: Range = (0.002, 0.1)
+    join: Range = (0.005, 0.03)
+    upload: Range = (0.003, 0.08)
+    append: Range = (0.001, 0.02)
+    reap: Range = (0.001, 0.02)
+    echo: Range = (0.002, 0.15)  # a peer dies -> the collective of the others breaks
+    slow: float = 0.02  # how often a message, an upload or an append takes `slow_by` times as long
+    slow_by: float = 20.0
+
+
+class Writer:
+    """One testifying process: stamps its events."""
+
+    __slots__ = ("_seq", "name", "world")
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name, self._seq = world, name, 0
+
+    def say(self, kind: type[Event], **fields: object) -> None:
+        world, seq = self.world, self._seq
+        self._seq = seq + 1
+        event = kind(writer=self.name, seq=seq, at_s=EPOCH_S + world.timeline.now, **fields)
+        world.hear(event)  # type: ignore[arg-type]
+
+    def testify(self, event: Event) -> None:
+        """The interface of a real witness."""
+        seq, self._seq = self._seq, self._seq + 1
+        at_s = EPOCH_S + self.world.timeline.now
+        self.world.hear(msgspec.structs.replace(event, writer=self.name, seq=seq, at_s=at_s))  # type: ignore[arg-type]
+
+
+@dataclass
+class World:
+    timeline: Timeline
+    rng: random.Random
+    cluster: SimulatedCluster
+    chain: ChainConfig
+    hear: Callable[[AnyEvent], None]
+    watched_step: Callable[[int, int], int | None]  # (step, world size) -> the next step a trigger waits for
+    records: SimulatedRecords
+    taken_over: Callable[[SimulatedDriver], None]  # by this driver, from whoever had the run before
+    upload_failed: Callable[[Worker], None]
+    upload_failures: float = 0.0
+    checkpoints: SimulatedCheckpoints = field(default_factory=SimulatedCheckpoints)
+    pace: Pace = field(default_factory=Pace)
+    next_pid: int = 1000
+    transitions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def pid(self) -> int:
+        self.next_pid += 1
+        return self.next_pid
+
+    def draw(self, span: Range) -> float:
+        low, high = span
+        return low + (high - low) * self.rng.random()
+
+    def draw_slow(self, span: Range) -> float:
+        """Like `draw`, now and then much longer."""
+        took = self.draw(span)
+        return took * self.pace.slow_by if self.rng.random() < self.pace.slow else took
+
+
+_lineages: dict[tuple[int, int], list[str]] = {}
+
+
+def lineage(config: ChainConfig, step: int) -> list[str]:
+    """The digests after 0, 1, ..., at least `step` steps of a chain in which nothing went wrong."""
+    known = _lineages.setdefault((config.seed, config.global_batch), [chain.genesis(config)])
+    while len(known) <= step:
+        number = len(known)
+        known.append(chain.combine(known[-1], number, [chain.part(known[-1], number, 0, 1, config)], config))
+    return known

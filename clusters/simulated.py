@@ -1,0 +1,309 @@
+"""A cluster in virtual time: nodes that join, drain, die, freeze and thaw, and Ray's own late view of them.
+
+Nothing here waits: a `Timeline` holds what happens when, and whoever runs it jumps from one moment to the next. What
+Ray does to a node (how late it notices, when a draining one leaves, that a node it gave up never returns) follows
+`docs/simulation.md`, whose figures were measured on real nodes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shaketable.clusters.protocol import ClusterError, Node
+
+Range = tuple[float, float]  # seconds, from and to
+
+
+class Timeline:
+    """Virtual time: calls in the order of their moments, those of one moment in the order they were asked for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._count = 0
+
+    def later(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (self.now + delay_s, self._count, call, arguments))
+
+    def run(self, until_s: float, over: Callable[[], bool]) -> None:
+        """Until `over()`, until `until_s`, or until nothing is left to happen."""
+        queue = self._queue
+        while queue and not over():
+            at_s, _, call, arguments = heapq.heappop(queue)
+            if at_s > until_s:
+                self.now = until_s
+                return
+            self.now = at_s
+            call(*arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How long things take a cluster, in seconds. Measured with Ray 2.60 (docs/simulation.md)."""
+
+    view: Range = (0.05, 0.55)  # a change in Ray's own view -> whoever polls it
+    killed_seen: Range = (10.0, 16.0)  # a node's processes are gone -> dead in Ray's view
+    frozen_seen: Range = (29.0, 62.0)  # a node says nothing any more -> dead in Ray's view
+    drain_seen: Range = (0.02, 0.5)
+    exit: Range = (0.3, 1.0)  # a drained node that is idle -> gone
+    busy_exit_s: float = 30.0  # a SIGTERMed node that stays busy
+    join: Range = (1.5, 4.0)
+    place: Range = (0.02, 0.3)
+
+
+State = Literal["up", "frozen", "gone"]
+
+
+@dataclass(slots=True)
+class SimulatedNode:
+    """`number` as the harness counts, `group` the slice it is a host of (its own number where there are none)."""
+
+    number: int
+    node_id: str
+    group: int
+    state: State = "up"
+    seen: Literal["alive", "dead"] = "alive"  # Ray's view
+    draining: bool = False
+    seen_draining: bool = False
+    deadline_s: float = 0.0  # of the drain, virtual time; 0: none was named
+    given_up: bool = False  # Ray has declared it dead while it was frozen: it ends when it thaws
+    lease: Lease | None = None
+    frozen_count: int = 0
+    on_change: list[Callable[[SimulatedNode], None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Lease:
+    """A placement group: one whole group of nodes, or a wish for one. `placed` is called whenever it gets its place,
+    `unplaced` when Ray has declared a node of it dead and looks for another."""
+
+    placed: Callable[[tuple[SimulatedNode, ...]], None]
+    unplaced: Callable[[], None]
+    nodes: tuple[SimulatedNode, ...] = ()
+    given_back: bool = False
+
+
+class SimulatedCluster:
+    """`hosts` nodes make one group that is leased as a whole (1 on CPU and GPU). Draws every duration from `rng`."""
+
+    kind = "simulated"
+
+    def __init__(self, timeline: Timeline, rng: random.Random, nodes: int, *, hosts: int = 1,
+                 behaviour: Behaviour | None = None) -> None:  # fmt: skip
+        self._timeline, self._rng, self._hosts = timeline, rng, hosts
+        self._behaviour = behaviour or Behaviour()
+        self._nodes: dict[int, SimulatedNode] = {}
+        self._free: dict[int, None] = {}  # groups that may be free, in the order they became so
+        self._waiting: dict[int, Lease] = {}
+        self._watchers: list[Callable[[], None]] = []
+        self._placing = False
+        for _ in range(nodes):
+            self._join()
+
+    def draw(self, span: Range) -> float:
+        low, high = span
+        return low + (high - low) * self._rng.random()
+
+    # ---- what the harness does and asks
+
+    def nodes(self) -> list[Node]:
+        """Those whose processes are there, frozen ones too, by number."""
+        return [Node(n.number, n.node_id) for n in self._nodes.values() if n.state != "gone"]
+
+    def all_nodes(self) -> Iterable[SimulatedNode]:
+        return self._nodes.values()
+
+    def at(self, number: int) -> SimulatedNode:
+        try:
+            return self._nodes[number]
+        except KeyError:
+            raise ClusterError(f"there is no node {number}; there are nodes {sorted(self._nodes)}") from None
+
+    def add_node(self, joined: Callable[[SimulatedNode], None]) -> None:
+        """One more group of hosts (one node where there are no slices); `joined` is called for each."""
+
+        def join() -> None:
+            for _ in range(self._hosts):
+                joined(self._join())
+            self._view_changed()
+
+        self._timeline.later(self.draw(self._behaviour.join), join)
+
+    def kill(self, number: int) -> None:
+        """SIGKILL to every process of the node."""
+        node = self.at(number)
+        if node.state != "gone":
+            self._end(node, self.draw(self._behaviour.killed_seen))
+
+    def freeze(self, number: int) -> None:
+        """SIGSTOP to every process of the node, which is then as silent as a lost machine."""
+        node = self.at(number)
+        if node.state != "up":
+            raise ClusterError(f"node {number} is {node.state}")
+        node.state = "frozen"
+        node.frozen_count += 1
+        self._timeline.later(self.draw(self._behaviour.frozen_seen), self._give_up, node, node.frozen_count)
+        self._tell(node)
+
+    def thaw(self, number: int) -> None:
+        node = self.at(number)
+        if node.state != "frozen":
+            return
+        if node.given_up:  # "mistakenly been marked as dead by the GCS"
+            self._end(node, 0.0)
+            return
+        node.state = "up"
+        self._tell(node)
+        if node.draining:
+            self._leave_when_idle(node)
+
+    def sigterm(self, number: int) -> None:
+        """To `ray start --block`: drained, gone once idle, after 30 s in any case."""
+        self._drain(self.at(number), self._behaviour.busy_exit_s)
+
+    def drain(self, number: int, deadline_s: float) -> None:
+        """Ray's own drain request; the node ends as soon as it is idle, at its deadline in any case."""
+        self._drain(self.at(number), deadline_s)
+
+    def _drain(self, node: SimulatedNode, within_s: float) -> None:
+        if node.state == "gone" or node.draining:
+            return
+        node.draining, node.deadline_s = True, self._timeline.now + within_s
+        self._timeline.later(self.draw(self._behaviour.drain_seen), self._see_drain, node)
+        self._timeline.later(within_s, self._reclaim, node)
+
+    def _see_drain(self, node: SimulatedNode) -> None:
+        node.seen_draining = True
+        self._view_changed()
+        self._leave_when_idle(node)
+
+    def _leave_when_idle(self, node: SimulatedNode) -> None:
+        if node.lease is None and node.state == "up" and node.draining and node.seen_draining:
+            self._timeline.later(self.draw(self._behaviour.exit), self._leave, node)
+
+    def _leave(self, node: SimulatedNode) -> None:
+        if node.lease is None and node.state == "up":
+            self._end(node, 0.05)
+
+    def _reclaim(self, node: SimulatedNode) -> None:
+        if node.state != "gone":
+            self._end(node, self.draw(self._behaviour.exit))
+
+    # ---- Ray's view
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """`changed` is called a moment after every change of Ray's view; returns what ends that."""
+        self._watchers.append(changed)
+        return lambda: self._watchers.remove(changed)
+
+    def _view_changed(self) -> None:
+        for watcher in self._watchers:
+            self._timeline.later(self.draw(self._behaviour.view), watcher)
+        self._place_soon()
+
+    def _give_up(self, node: SimulatedNode, count: int) -> None:
+        if node.state == "frozen" and node.frozen_count == count:
+            node.given_up = True
+            self._see_dead(node)
+
+    def _see_dead(self, node: SimulatedNode) -> None:
+        if node.seen == "dead":
+            return
+        node.seen = "dead"
+        lease = node.lease
+        if lease is not None and not lease.given_back:
+            self._unplace(lease)
+        self._view_changed()
+
+    # ---- the life of a node
+
+    def _join(self) -> SimulatedNode:
+        number = len(self._nodes) + 1
+        node = SimulatedNode(number, f"{number:04x}" * 14, (number - 1) // self._hosts)
+        self._nodes[number] = node
+        self._free[node.group] = None
+        return node
+
+    def _end(self, node: SimulatedNode, seen_after_s: float) -> None:
+        node.state = "gone"
+        self._timeline.later(seen_after_s, self._see_dead, node)
+        self._tell(node)
+
+    def _tell(self, node: SimulatedNode) -> None:
+        for listener in list(node.on_change):
+            listener(node)
+
+    # ---- leases
+
+    def request(self, lease: Lease) -> None:
+        self._waiting[id(lease)] = lease
+        self._place_soon()
+
+    def give_back(self, lease: Lease) -> None:
+        """Its nodes are free a moment later, when their processes are gone."""
+        if lease.given_back:
+            return
+        lease.given_back = True
+        self._waiting.pop(id(lease), None)
+        if lease.nodes:
+            self._timeline.later(self.draw((0.01, 0.2)), self._vacate, lease)
+
+    def leftovers(self) -> list[str]:
+        held = {id(n.lease): n for n in self._nodes.values() if n.lease is not None and n.state == "up"}
+        return [f"placement group on node {node.number}" for node in held.values()] + [
+            "a pending placement group" for _ in self._waiting
+        ]
+
+    def _vacate(self, lease: Lease) -> None:
+        for node in lease.nodes:
+            if node.lease is lease:
+                node.lease = None
+                self._free[node.group] = None
+                if node.draining:
+                    self._leave_when_idle(node)
+        self._place_soon()
+
+    def _unplace(self, lease: Lease) -> None:
+        for node in lease.nodes:
+            node.lease = None
+            self._free[node.group] = None
+        lease.nodes = ()
+        self._waiting[id(lease)] = lease
+        lease.unplaced()
+
+    def _place_soon(self) -> None:
+        if self._waiting and self._free and not self._placing:
+            self._placing = True
+            self._timeline.later(self.draw(self._behaviour.place), self._place)
+
+    def _place(self) -> None:
+        self._placing = False
+        for group in list(self._free):
+            if not self._waiting:
+                return
+            nodes = self._whole(group)
+            if nodes:
+                del self._free[group]
+                lease = self._waiting.pop(next(iter(self._waiting)))
+                lease.nodes = nodes
+                for node in nodes:
+                    node.lease = lease
+                lease.placed(nodes)
+
+    def _whole(self, group: int) -> tuple[SimulatedNode, ...]:
+        """The nodes of a group that can be leased now. (Ray reserves in two phases: a node that does not answer any
+        more is not taken, whatever the view says of it.)"""
+        numbers = range(group * self._hosts + 1, (group + 1) * self._hosts + 1)
+        nodes = tuple(self._nodes[number] for number in numbers if number in self._nodes)
+        if any(node.state == "gone" for node in nodes):
+            del self._free[group]
+            return ()
+        whole = len(nodes) == self._hosts and all(
+            n.state == "up" and not n.draining and n.seen == "alive" and n.lease is None for n in nodes
+        )
+        return nodes if whole else ()

@@ -1,0 +1,32 @@
+"""The controller's settings from the user's configuration. Pure."""
+
+from __future__ import annotations
+
+from shaketable.runtime.config import RunConfig, ScalingConfig
+from shaketable.runtime.controller import Settings
+from shaketable.runtime.scaling import Bounds
+
+
+def settings_of(
+    config: RunConfig, scaling: ScalingConfig, *, jitter: float, agents_per_unit: int = 1
+) -> Settings:
+    """`jitter` in [0, 1) spreads the waits of runs that failed together."""
+    failure = config.failure_config
+    return Settings(
+        bounds=Bounds(scaling.min_workers, scaling.max_workers),
+        limits={
+            "max_failures": failure.max_failures,
+            "max_preemption_failures": failure.max_preemption_failures,
+            "max_start_failures": failure.max_start_failures,
+        },
+        resize_interval_s=scaling.elastic_resize_monitor_interval_s,
+        num_to_keep=config.checkpoint_config.num_to_keep,
+        heartbeat_timeout_s=config.heartbeat_timeout_s,
+        hold_timeout_s=config.hold_timeout_s,
+        finish_uploads_s=config.finish_uploads_s,
+        commit_timeout_s=config.commit_timeout_s,
+        start_settle_s=config.start_settle_s,
+        unit_wait_s=config.unit_wait_s,
+        agents_per_unit=agents_per_unit,
+        jitter=jitter,
+    )
