@@ -11,12 +11,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from shaketable.chaos import simulation
 from shaketable.chaos.engine import arm
-from shaketable.chaos.history import FaultInjected, FaultObserved
+from shaketable.chaos.history import FaultObserved
 from shaketable.chaos.invariants import INVARIANTS
 from shaketable.chaos.invariants.findings import Invariant
 from shaketable.chaos.invariants.view import History
@@ -64,7 +64,9 @@ def draw(seed: int, number: int) -> Schedule:
     kinds = [kind for kind in KINDS if rng.random() < 0.5] or [rng.choice(KINDS)]
     faults = _faults(rng, kinds, configuration)
     expect = Expect(within_s=CONVERGES_WITHIN_S)
-    return Schedule(Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect), _weather(rng))
+    return Schedule(
+        Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect), _weather(rng)
+    )
 
 
 def explore_one(schedule: Schedule, invariants: Mapping[str, Invariant] = INVARIANTS) -> Outcome:

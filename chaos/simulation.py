@@ -18,8 +18,24 @@ import msgspec
 from shaketable.chaos import targets
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history import (
-    AnyEvent, AttemptEnded, AttemptStarted, DeadlinePassed, DriverExited, DriverStarted, Event, ExperimentBegan,
-    FaultHealed, FaultInjected, FaultMissed, FaultObserved, FaultTriggered, Healed, NodeJoined, NodeLeft, Stepped, WorkerStarted,
+    AnyEvent,
+    AttemptEnded,
+    AttemptStarted,
+    DeadlinePassed,
+    DriverExited,
+    DriverStarted,
+    Event,
+    ExperimentBegan,
+    FaultHealed,
+    FaultInjected,
+    FaultMissed,
+    FaultObserved,
+    FaultTriggered,
+    Healed,
+    NodeJoined,
+    NodeLeft,
+    Stepped,
+    WorkerStarted,
 )  # fmt: skip
 from shaketable.chaos.landing import LOOK_EVERY_S, Armed, injected, never
 from shaketable.chaos.plan import FaultPlan, Plan
@@ -64,7 +80,9 @@ class Played:
     help: list[FaultPlan]
     virtual_s: float
     transitions: Counter[tuple[str, str, str]]  # state, event, state after
-    crash: str = ""  # the runtime itself broke: an event in a state that does not know it, a record that is not legal
+    crash: str = (
+        ""  # the runtime itself broke: an event in a state that does not know it, a record that is not legal
+    )
 
 
 def not_simulated(plan: Plan) -> str:
@@ -77,7 +95,9 @@ def not_simulated(plan: Plan) -> str:
     return ""
 
 
-def play(plan: Plan, armed: Sequence[Armed], weather: Weather | None = None, versions: dict[str, str] | None = None) -> Played:
+def play(
+    plan: Plan, armed: Sequence[Armed], weather: Weather | None = None, versions: dict[str, str] | None = None
+) -> Played:
     """The history of one run of the plan. Raises ExperimentError for what cannot be simulated."""
     if (why := not_simulated(plan)) != "":
         raise ExperimentError(why)
@@ -241,7 +261,9 @@ class _Play:
         if self._rng.random() < AT_ONCE:
             self._resolve(armed, self._timeline.now)
         else:
-            self._timeline.later(self.run_under_test.world.draw(LANDS_S), self._resolve, armed, self._timeline.now)
+            self._timeline.later(
+                self.run_under_test.world.draw(LANDS_S), self._resolve, armed, self._timeline.now
+            )
 
     def _resolve(self, armed: Armed, began_s: float) -> None:
         cluster, seed = self.run_under_test.cluster, self._plan.configuration.seed
@@ -284,7 +306,9 @@ class _Play:
         armed.landed = True
         self._on_the_way -= 1
         self._deadline_from_s = self._timeline.now
-        self.harness.say(FaultObserved, fault=armed.number, name=armed.fault.name, evidence=evidence, after_ms=after_ms)
+        self.harness.say(
+            FaultObserved, fault=armed.number, name=armed.fault.name, evidence=evidence, after_ms=after_ms
+        )
         self.run_under_test.look_again()
         self._heal_if_due(armed)
         self._end_break_phase()
@@ -344,7 +368,9 @@ class _Play:
         sound = sum(node.state == "up" and not node.draining for node in cluster.all_nodes())
         for _ in range(min(MOST_NODES_AT_ONCE, -(-(most - sound) // self._weather.hosts))):
             self._help_with(FaultPlan("add_node", None, self._after_the_last()))
-            cluster.add_node(lambda node: self.harness.say(NodeJoined, node=node.number, node_id=node.node_id))
+            cluster.add_node(
+                lambda node: self.harness.say(NodeJoined, node=node.number, node_id=node.node_id)
+            )
 
     def _relaunch(self) -> bool:
         """A run that has come to no end gets another driver."""

@@ -1,14 +1,17 @@
-"""One attempt as a value: its members, how far each rank is, which checkpoints are on their way, and the signs of its
-end. Pure; the controller holds one of these and replaces it.
+"""One attempt: its members, how far each rank is, which checkpoints are on their way, and the signs of its end. Pure.
+
+The controller owns one of these and changes it in place. What is asked at every event is kept as sets of the ranks
+that are still missing and as counts, so that no event costs a walk over all ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shaketable.runtime.events import AgentId
+from shaketable.runtime.progress import Progress
 from shaketable.runtime.records import Cause, File
 
 SignKind = Literal["error", "death", "lost", "collateral"]
@@ -37,123 +40,161 @@ class Ending:
     node_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hold:
     """All ranks are asked to stop at one report. `target` is None until every rank has answered; `patient` once it is
     clear that the function does not look: then any next commit will do."""
 
     reason: Literal["resized", "preempted"]
     detail: str
-    answers: Mapping[int, int] = field(default_factory=dict)
+    answers: dict[int, int] = field(default_factory=dict)
     target: int | None = None
-    reached: frozenset[int] = frozenset()
+    reached: set[int] = field(default_factory=set)
     patient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    number: int
-    members: tuple[AgentId, ...]
-    nodes: tuple[str, ...]
-    first_index: int
-    started_s: float
-    watermarks: tuple[int, ...]
-    entered: frozenset[int] = frozenset()
-    finished: frozenset[int] = frozenset()
-    stopped: frozenset[int] = frozenset()
-    gone: frozenset[int] = frozenset()  # ranks whose agent is lost
-    uploading: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    votes: Mapping[int, Mapping[int, tuple[File, ...]]] = field(default_factory=dict)
-    metrics: Mapping[int, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # by report index, pending commits only
-    last_metrics: Mapping[str, Any] = field(default_factory=dict)
-    signs: tuple[Sign, ...] = ()
-    echoes_only: bool = False  # only signs that may be collateral came in time
-    hold: Hold | None = None
+class Threat:
+    """What one view of the nodes says of the attempt's: which are announced to go (in rank order), and by when the
+    first of them, if that is known (0 in Ray's view: it is not)."""
 
-    @property
-    def world_size(self) -> int:
-        return len(self.members)
+    view: int
+    nodes: tuple[str, ...] = ()
+    deadline_s: float | None = None
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A checkpoint on its way. `uploading`: the ranks whose upload is under way; `votes`: the files of the others."""
+
+    uploading: set[int] = field(default_factory=set)
+    votes: dict[int, tuple[File, ...]] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Attempt:
+    """`places`: node -> the first rank on it. The sets hold ranks."""
+
+    __slots__ = (
+        "candidates", "commit_timer", "echoes_only", "entering", "finishing", "first", "first_index", "gone", "hold",
+        "last_metrics", "members", "nodes", "number", "places", "progress", "rank_of", "signs", "started_s", "there",
+        "threat", "unspoken", "world_size",
+    )  # fmt: skip
+
+    def __init__(
+        self, *, number: int, members: tuple[AgentId, ...], nodes: tuple[str, ...], first_index: int,
+        started_s: float, last_metrics: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.number, self.members, self.nodes = number, members, nodes
+        self.first_index, self.started_s, self.last_metrics = first_index, started_s, last_metrics
+        self.world_size = len(members)
+        self.rank_of = {agent: rank for rank, agent in enumerate(members)}
+        self.places = {node: rank for rank, node in reversed(tuple(enumerate(nodes)))}
+        everyone = range(self.world_size)
+        self.entering = set(everyone)  # not yet in the training function
+        self.finishing = set(everyone)  # the function has not returned
+        self.there = set(everyone)  # neither stopped nor lost with its agent
+        self.unspoken = set(everyone)  # have not ended in any way
+        self.gone: set[int] = set()  # ranks whose agent is lost
+        self.progress = Progress(self.world_size, first_index - 1)
+        self.candidates: dict[int, Candidate] = {}  # by report index
+        self.first: int | None = None  # the lowest of them
+        self.commit_timer = False  # it may be armed
+        self.signs: list[Sign] = []
+        self.echoes_only = False  # only signs that may be collateral came in time
+        self.hold: Hold | None = None
+        self.threat = Threat(view=-1)
 
     @property
     def all_entered(self) -> bool:
-        return len(self.entered) == self.world_size
+        return not self.entering
+
+    @property
+    def any_finished(self) -> bool:
+        return len(self.finishing) < self.world_size
 
     @property
     def all_finished(self) -> bool:
-        return len(self.finished) == self.world_size
+        return not self.finishing
 
     @property
     def all_stopped(self) -> bool:
-        return len(self.stopped | self.gone) == self.world_size
+        return not self.there
 
     @property
     def all_spoke(self) -> bool:
         """Every rank has ended one way or another."""
-        return len(self.stopped | self.gone | self.finished) == self.world_size
+        return not self.unspoken
+
+    # ---- the ranks, one by one
+
+    def enter(self, rank: int) -> None:
+        self.entering.discard(rank)
+
+    def finish(self, rank: int) -> None:
+        self.finishing.discard(rank)
+        self.unspoken.discard(rank)
+        self.progress.finish(rank)
+
+    def stop(self, rank: int) -> None:
+        self.there.discard(rank)
+        self.unspoken.discard(rank)
+
+    def lose(self, rank: int) -> None:
+        """Its agent is gone, and with it whatever it was uploading."""
+        self.gone.add(rank)
+        self.stop(rank)
+        for index in [k for k, candidate in self.candidates.items() if rank in candidate.uploading]:
+            dropped(self, index)
 
 
-def passed(attempt: Attempt, rank: int, index: int) -> bool:
-    """The rank's watermark is past report `index`; a rank that finished has passed everything."""
-    return rank in attempt.finished or attempt.watermarks[rank] >= index
+# ---- checkpoints on their way
 
 
-def reported(
-    attempt: Attempt, rank: int, index: int, metrics: Mapping[str, Any], *, uploading: bool
-) -> Attempt:
-    marks = (
-        *attempt.watermarks[:rank],
-        max(attempt.watermarks[rank], index),
-        *attempt.watermarks[rank + 1 :],
-    )
-    after = replace(attempt, watermarks=marks, last_metrics=metrics if rank == 0 else attempt.last_metrics)
+def reported(attempt: Attempt, rank: int, index: int, metrics: Mapping[str, Any], *, uploading: bool) -> None:
+    attempt.progress.reach(rank, index)
+    if rank == 0:
+        attempt.last_metrics = metrics
     if not uploading:
-        return after
-    under_way = {**attempt.uploading, index: attempt.uploading.get(index, frozenset()) | {rank}}
-    kept = metrics if rank == 0 or index not in attempt.metrics else attempt.metrics[index]
-    return replace(after, uploading=under_way, metrics={**attempt.metrics, index: kept})
+        return
+    candidate = attempt.candidates.get(index)
+    if candidate is None:
+        candidate = attempt.candidates[index] = Candidate(metrics=metrics)
+        attempt.first = index if attempt.first is None else min(attempt.first, index)
+    elif rank == 0:
+        candidate.metrics = metrics
+    candidate.uploading.add(rank)
 
 
-def uploaded(attempt: Attempt, rank: int, index: int, files: tuple[File, ...]) -> Attempt:
+def uploaded(attempt: Attempt, rank: int, index: int, files: tuple[File, ...]) -> None:
     """The rank's vote, with its files."""
-    rest = attempt.uploading.get(index, frozenset()) - {rank}
-    votes = {**attempt.votes.get(index, {}), rank: files}
-    return replace(
-        attempt, uploading={**attempt.uploading, index: rest}, votes={**attempt.votes, index: votes}
-    )
+    candidate = attempt.candidates[index]
+    candidate.uploading.discard(rank)
+    candidate.votes[rank] = files
 
 
-def dropped(attempt: Attempt, index: int) -> Attempt:
+def dropped(attempt: Attempt, index: int) -> None:
     """The candidate at `index` is settled: committed, or given up."""
-    return replace(
-        attempt,
-        uploading={k: v for k, v in attempt.uploading.items() if k != index},
-        votes={k: v for k, v in attempt.votes.items() if k != index},
-        metrics={k: v for k, v in attempt.metrics.items() if k != index},
-    )
-
-
-def first_candidate(attempt: Attempt) -> int | None:
-    """The report whose checkpoint is to be committed next: commits go in report order."""
-    return min(attempt.uploading, default=None)
+    attempt.candidates.pop(index, None)
+    if attempt.first == index:
+        attempt.first = min(attempt.candidates, default=None)
 
 
 def complete(attempt: Attempt, index: int) -> bool:
     """Every rank has voted for `index`: by its upload, or by passing it without one (protocols 3.3)."""
-    voted = all(passed(attempt, rank, index) for rank in range(attempt.world_size))
-    return voted and not attempt.uploading.get(index) and bool(attempt.votes.get(index))
+    candidate = attempt.candidates[index]
+    return not candidate.uploading and bool(candidate.votes) and attempt.progress.all_passed(index)
 
 
 def can_complete(attempt: Attempt, index: int) -> bool:
     """After the workers are gone: every rank has passed `index`, and every upload still under way has its agent."""
-    voted = all(passed(attempt, rank, index) for rank in range(attempt.world_size))
-    return voted and not (attempt.uploading.get(index, frozenset()) & attempt.gone)
+    return attempt.progress.all_passed(index) and attempt.gone.isdisjoint(attempt.candidates[index].uploading)
 
 
 # Which sign is the cause, first match wins. A node's loss often shows first as the death of the worker on it; what a
 # peer says after a node was lost is its echo, whatever it says.
-def settle(signs: tuple[Sign, ...], *, all_entered: bool) -> Ending:
+def settle(signs: Sequence[Sign], *, all_entered: bool) -> Ending:
     """The one cause of an attempt's end, from all the evidence (protocols 6.1, 6.2)."""
     roots = [sign for sign in signs if sign.kind != "collateral"]
     first = roots[0] if roots else signs[0]

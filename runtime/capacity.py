@@ -1,39 +1,40 @@
 """Units and nodes -> what can be used now. Pure.
 
 A unit counts when every one of its agents is warm and every node under it is alive, not draining and not suspect. A
-unit of one worker (CPU, GPU) and a unit of many (a TPU slice) differ in `agents` only.
+unit of one worker (CPU, GPU) and a unit of many (a TPU slice) differ in `agents` only. Its holder changes a Capacity
+in place; what is asked at every event is kept up to date with every change, so that no answer walks over all hosts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
 
 from shaketable.runtime.events import AgentId, NodeView, UnitId
+from shaketable.runtime.units import Shelves, Unit
 
-UnitState = Literal["pending", "warming", "ready", "lost"]
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """`since_s`: when it entered its state. `agents`: (agent, node id) of those that are warm."""
-
-    number: UnitId
-    state: UnitState
-    since_s: float
-    node_ids: tuple[str, ...] = ()
-    agents: tuple[tuple[AgentId, str], ...] = ()
+__all__ = ["Capacity", "Unit"]
 
 
-@dataclass(frozen=True, slots=True)
 class Capacity:
-    """The units leased or asked for, the nodes as Ray shows them, and the nodes that are suspect."""
+    """The units leased or asked for, the nodes as Ray shows them, and the nodes that are suspect.
 
-    units: Mapping[UnitId, Unit]
-    nodes: Mapping[str, NodeView]
-    suspects: frozenset[str] = frozenset()
-    agents_per_unit: int = 1
+    `view` counts the changes of any node's state; `shelves` has the units by what they are now.
+    """
+
+    def __init__(self, agents_per_unit: int = 1) -> None:
+        self.agents_per_unit = agents_per_unit
+        self.units: dict[UnitId, Unit] = {}
+        self.nodes: dict[str, NodeView] = {}
+        self.suspects: set[str] = set()
+        self.view = 0
+        self._doomed: set[str] = set()
+        self._unsound: set[str] = set()
+        self._present: set[str] = set()  # in Ray's last view
+        self._on: dict[str, dict[UnitId, Unit]] = {}
+        self._owner: dict[AgentId, Unit] = {}
+        self.shelves = Shelves()
+
+    # ---- questions
 
     def doomed(self, node_id: str) -> bool:
         node = self.nodes.get(node_id)
@@ -43,67 +44,136 @@ class Capacity:
         node = self.nodes.get(node_id)
         return node is not None and not node.alive
 
-    def _sound(self, node_ids: Iterable[str]) -> bool:
-        return not any(self.doomed(n) or self.dead(n) or n in self.suspects for n in node_ids)
+    def owner(self, agent: AgentId) -> Unit | None:
+        return self._owner.get(agent)
 
     def usable(self) -> list[Unit]:
         """Whole units on sound nodes, in the order they were leased."""
-        ready = (unit for unit in self.units.values() if unit.state == "ready")
-        return sorted((unit for unit in ready if self._sound(unit.node_ids)), key=lambda unit: unit.number)
+        return self.shelves.usable()
 
-    def coming(self, now: float, patience_s: float) -> list[Unit]:
-        """Units that have their place on sound nodes and whose agents are starting, for `patience_s` at most."""
-        warming = (unit for unit in self.units.values() if unit.state == "warming")
-        return [unit for unit in warming if self._sound(unit.node_ids) and now < unit.since_s + patience_s]
+    def surplus(self, wanted: int, in_use: Callable[[Unit], bool]) -> list[UnitId]:
+        """What to give back of more than `wanted`: nothing in use, what is furthest from being ready first."""
+        return self.shelves.surplus(wanted, self.units.values(), in_use)
 
-    def counted(self) -> list[Unit]:
-        """Units that count towards max: asked for or held, and neither lost nor on a doomed node."""
-        return [u for u in self.units.values() if u.state != "lost" and not any(map(self.doomed, u.node_ids))]
+    def doomed_nodes(self, among: Mapping[str, int]) -> tuple[str, ...]:
+        """Those of `among` (node -> place in the order wanted) that have been announced to go."""
+        return tuple(sorted(among.keys() & self._doomed, key=among.__getitem__))
 
-    def owner(self, agent: AgentId) -> Unit | None:
-        return next((u for u in self.units.values() if any(a == agent for a, _ in u.agents)), None)
+    def doomed_units(self) -> list[Unit]:
+        found = {number: unit for node in self._doomed for number, unit in self._on.get(node, {}).items()}
+        return [found[number] for number in sorted(found)]
 
-    # ---- changes: each returns the capacity after it
+    def buried_units(self) -> list[Unit]:
+        """Lost, and every node under it is dead: nothing will answer from there any more."""
+        return [unit for unit in self.shelves.lost() if unit.nodes and all(map(self.dead, unit.nodes))]
 
-    def _put(self, unit: Unit) -> Capacity:
-        return replace(self, units={**self.units, unit.number: unit})
+    # ---- changes
 
-    def requested(self, number: UnitId, now: float) -> Capacity:
-        return self._put(Unit(number=number, state="pending", since_s=now))
+    def requested(self, number: UnitId, now: float) -> None:
+        unit = self.units[number] = Unit(number=number, state="pending", since_s=now)
+        self.shelves.add(unit)
 
-    def placed(self, number: UnitId, node_ids: tuple[str, ...], now: float) -> Capacity:
+    def placed(self, number: UnitId, node_ids: Iterable[str], now: float) -> None:
         unit = self.units.get(number)
         if unit is None or unit.state not in ("pending", "warming"):
-            return self
-        return self._put(replace(unit, state="warming", node_ids=node_ids, since_s=now))
+            return
+        self.shelves.remove(unit)
+        self._put_on(unit, node_ids)
+        unit.nodes_are_those_of_warm = False
+        unit.state, unit.since_s = "warming", now
+        self.shelves.add(unit)
 
-    def warmed(self, number: UnitId, agent: AgentId, node_id: str, now: float) -> Capacity:
+    def warmed(self, number: UnitId, agent: AgentId, node_id: str, now: float) -> None:
         """An agent has answered: its node is well, and its unit is ready once all of its agents have."""
         unit = self.units.get(number)
         if unit is None:
-            return self
-        agents = (*unit.agents, (agent, node_id))
-        nodes = tuple(dict.fromkeys((*(n for _, n in unit.agents), node_id)))
-        state: UnitState = "ready" if len(agents) == self.agents_per_unit else "warming"
-        after = self._put(replace(unit, state=state, agents=agents, node_ids=nodes, since_s=now))
-        return replace(after, suspects=self.suspects - {node_id})
+            return
+        self.shelves.remove(unit)
+        unit.warm[agent] = node_id
+        self._owner[agent] = unit
+        if not unit.nodes_are_those_of_warm:
+            self._put_on(unit, unit.warm.values())
+            unit.nodes_are_those_of_warm = True
+        elif node_id not in unit.nodes:
+            self._add_node(unit, node_id)
+        unit.state, unit.since_s = "ready" if self._whole(unit) else "warming", now
+        self.shelves.add(unit)
+        if node_id in self.suspects:
+            self.suspects.discard(node_id)
+            self._judge(node_id)
 
-    def lost(self, agent: AgentId, now: float) -> Capacity:
+    def lost(self, agent: AgentId, now: float) -> None:
         """An agent is gone: its unit is no longer whole and its node is suspect."""
-        unit = self.owner(agent)
+        unit = self._owner.pop(agent, None)
         if unit is None:
-            return self
-        node_id = next(n for a, n in unit.agents if a == agent)
-        rest = tuple((a, n) for a, n in unit.agents if a != agent)
-        after = self._put(replace(unit, state="lost", agents=rest, since_s=now))
-        return replace(after, suspects=self.suspects | {node_id})
+            return
+        self.shelves.remove(unit)
+        node_id = unit.warm.pop(agent)
+        unit.nodes_are_those_of_warm = False
+        unit.state, unit.since_s = "lost", now
+        self.shelves.add(unit)
+        self.suspects.add(node_id)
+        self._judge(node_id)
 
-    def released(self, number: UnitId) -> Capacity:
-        return replace(self, units={n: u for n, u in self.units.items() if n != number})
+    def released(self, number: UnitId) -> None:
+        unit = self.units.pop(number, None)
+        if unit is None:
+            return
+        self.shelves.remove(unit)
+        self._put_on(unit, ())
+        for agent in unit.warm:
+            del self._owner[agent]
 
-    def seen(self, nodes: Iterable[NodeView]) -> Capacity:
+    def seen(self, nodes: Iterable[NodeView]) -> None:
         """Ray's newer view. Its *dead* is final and clears suspicion: node ids never return."""
         view = {node.node_id: node for node in nodes}
-        gone = {n: NodeView(n, alive=False) for n in self.nodes if n not in view}
-        dead = {n for n, node in {**view, **gone}.items() if not node.alive}
-        return replace(self, nodes={**gone, **view}, suspects=self.suspects - dead)
+        changed = {name: node for name, node in view.items() if self._differs(node)}
+        changed.update({name: NodeView(name, alive=False) for name in self._present - view.keys()})
+        self.nodes.update(changed)
+        self._present = set(view)
+        cleared = {name for name in self.suspects if self.dead(name)}
+        self.suspects -= cleared
+        for name in changed.keys() | cleared:
+            self._judge(name)
+        self.view += bool(changed)
+
+    # ---- keeping the counts
+
+    def _differs(self, node: NodeView) -> bool:
+        known = self.nodes.get(node.node_id)
+        return known is not node and known != node
+
+    def _whole(self, unit: Unit) -> bool:
+        return len(unit.warm) == self.agents_per_unit
+
+    def _put_on(self, unit: Unit, node_ids: Iterable[str]) -> None:
+        """These nodes, and no others, are under the unit."""
+        for node_id in unit.nodes:
+            there = self._on[node_id]
+            del there[unit.number]
+            if not there:
+                del self._on[node_id]
+        unit.nodes, unit.doomed, unit.unsound = {}, 0, 0
+        for node_id in dict.fromkeys(node_ids):
+            self._add_node(unit, node_id)
+
+    def _add_node(self, unit: Unit, node_id: str) -> None:
+        unit.nodes[node_id] = None
+        self._on.setdefault(node_id, {})[unit.number] = unit
+        unit.doomed += node_id in self._doomed
+        unit.unsound += node_id in self._unsound
+
+    def _judge(self, node_id: str) -> None:
+        """Something is known about the node: count the units on it anew if that changes what they are."""
+        doomed = self.doomed(node_id)
+        unsound = doomed or self.dead(node_id) or node_id in self.suspects
+        more_doomed, more_unsound = doomed - (node_id in self._doomed), unsound - (node_id in self._unsound)
+        if not more_doomed and not more_unsound:
+            return
+        (self._doomed.add if doomed else self._doomed.discard)(node_id)
+        (self._unsound.add if unsound else self._unsound.discard)(node_id)
+        for unit in self._on.get(node_id, {}).values():
+            self.shelves.remove(unit)
+            unit.doomed += more_doomed
+            unit.unsound += more_unsound
+            self.shelves.add(unit)

@@ -31,9 +31,14 @@ class Decision:
 _PLACEMENT_S = 1.0  # Ray places a group on free capacity well within this
 
 
-def _largest(capacity: Capacity, bounds: Bounds) -> tuple[Unit, ...]:
-    most = bounds.max_workers // capacity.agents_per_unit
-    return tuple(capacity.usable()[:most])
+def _world_size(capacity: Capacity, bounds: Bounds) -> int:
+    """The largest that can be had."""
+    per_unit = capacity.agents_per_unit
+    return min(capacity.shelves.usable_count, bounds.max_workers // per_unit) * per_unit
+
+
+def _units(capacity: Capacity, world_size: int) -> tuple[Unit, ...]:
+    return tuple(capacity.usable()[: world_size // capacity.agents_per_unit])
 
 
 def decide_start(
@@ -41,17 +46,17 @@ def decide_start(
 ) -> Decision:
     """Whether to start, and with what. `enough_since_s`: since when at least min were usable, None if the run has
     been training before: then nobody waits for what is still on its way; it will be grown into."""
-    units = _largest(capacity, bounds)
-    world = len(units) * capacity.agents_per_unit
+    world = _world_size(capacity, bounds)
     if world < bounds.min_workers:
         return Decision((), f"waiting: {world} of at least {bounds.min_workers} workers can be had")
     if world < bounds.max_workers and enough_since_s is not None:
-        coming = capacity.coming(now, settle_s)
-        pending = any(unit.state == "pending" for unit in capacity.units.values())
-        until = enough_since_s + (settle_s if coming else _PLACEMENT_S if pending else 0.0)
+        coming = capacity.shelves.any_coming(now, settle_s)
+        until = enough_since_s + (
+            settle_s if coming else _PLACEMENT_S if capacity.shelves.any_pending else 0.0
+        )
         if now < until:
             return Decision((), f"waiting: {world} workers can be had, more are on their way", until)
-    return Decision(units, f"{world} of at most {bounds.max_workers} workers can be had")
+    return Decision(_units(capacity, world), f"{world} of at most {bounds.max_workers} workers can be had")
 
 
 def decide_growth(
@@ -59,13 +64,12 @@ def decide_growth(
 ) -> Decision:
     """Whether a healthy attempt of `world_size` should be resized upwards. Not before `due_s`; not while another
     unit is warming, which would make it two resizes."""
-    units = _largest(capacity, bounds)
-    world = len(units) * capacity.agents_per_unit
+    world = _world_size(capacity, bounds)
     if world <= world_size:
         return Decision((), "no larger world can be had")
     if now < due_s:
         return Decision((), f"{world} workers can be had; the resize interval has not passed", due_s)
-    coming = capacity.coming(now, settle_s)
-    if coming and world < bounds.max_workers:
-        return Decision((), "more units are warming", min(unit.since_s for unit in coming) + settle_s)
-    return Decision(units, f"grow from {world_size} to {world}")
+    coming_since_s = capacity.shelves.first_coming_since_s(now, settle_s)
+    if coming_since_s is not None and world < bounds.max_workers:
+        return Decision((), "more units are warming", coming_since_s + settle_s)
+    return Decision(_units(capacity, world), f"grow from {world_size} to {world}")

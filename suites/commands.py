@@ -126,7 +126,9 @@ def run(
     subject: Annotated[
         str | None, typer.Option(metavar="NAME", help="What is under test: bundled or ray-train.")
     ] = None,
-    cluster: Annotated[str | None, typer.Option(metavar="NAME", help="Where it runs: local or simulated.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where it runs: local or simulated.")
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 
-from shaketable.chaos.history import NodeJoined
+from shaketable.chaos.history import FaultHealed, FaultInjected, NodeJoined
 from shaketable.chaos.invariants.capacity import room
 from shaketable.chaos.invariants.findings import failed, not_applicable, passed
 from shaketable.chaos.invariants.view import Attempt, History
@@ -44,7 +44,7 @@ def _waited(history: History, attempt: Attempt) -> tuple[float, int]:
     """The longest time in which the attempt took steps below the room there was, and that room."""
     steps = [step.at_s for steps in attempt.steps.values() for step in steps]
     end_s = min(attempt.end_s, max(steps, default=attempt.begin_s))
-    levels = [*room(history), (float("inf"), 0)]
+    levels = _without_stalls([*room(history), (float("inf"), 0)], history, attempt)
     longest, since_s, size = (0.0, 0), None, 0
     for (from_s, possible), (to_s, _) in itertools.pairwise(levels):
         begin_s, stop_s = max(from_s, attempt.begin_s), min(to_s, end_s)
@@ -55,6 +55,26 @@ def _waited(history: History, attempt: Attempt) -> tuple[float, int]:
             size = possible
             longest = max(longest, (stop_s - since_s, size))
     return longest
+
+
+def _without_stalls(
+    levels: list[tuple[float, int]], history: History, attempt: Attempt
+) -> list[tuple[float, int]]:
+    """While something of the attempt is frozen it takes no steps, so it cannot hold and grow."""
+    healed = {event.fault: event.at_s for event in history.all(FaultHealed)}
+    stalls = [
+        (event.at_s, healed.get(event.fault, float("inf")))
+        for event in history.all(FaultInjected)
+        if event.name.startswith("freeze") and event.at_s <= attempt.end_s
+    ]
+    if not stalls:
+        return levels
+    times = sorted({at_s for at_s, _ in levels} | {at_s for stall in stalls for at_s in stall})
+    return [(at_s, 0 if any(a <= at_s < b for a, b in stalls) else _level(levels, at_s)) for at_s in times]
+
+
+def _level(levels: list[tuple[float, int]], at_s: float) -> int:
+    return next((size for since_s, size in reversed(levels) if since_s <= at_s), 0)
 
 
 def _grown(history: History) -> Attempt | None:

@@ -64,7 +64,11 @@ def expected(history: History, attempt: Attempt) -> Expected:
     certain, possible = _hits(history, attempt)
     own, own_certain = _own_failure(history, attempt)
     hits = [*certain, *possible]
-    reasons = [Reason(hit.fault, account, _units(hit)) for hit in hits for account in _accounts(history, attempt, hit)]
+    reasons = [
+        Reason(hit.fault, account, _units(hit))
+        for hit in hits
+        for account in _accounts(history, attempt, hit)
+    ]
     reasons += [Reason(OWN_FAILURE, FAILURES)] if own else []
     why = [f"{hit.name} hit {attempt.name}" for hit in certain]
     why += ["the job failed by its own fail_at"] if own_certain else []

@@ -51,9 +51,10 @@ def vote_at_once(attempt: ModuleType) -> None:
     """Every rank's vote is in as soon as its upload has begun, with no files to be missed."""
 
     def make(original: Any) -> Any:
-        def reported(before: Any, rank: int, index: int, metrics: Any, *, uploading: bool) -> Any:
-            after = original(before, rank, index, metrics, uploading=uploading)
-            return attempt.uploaded(after, rank, index, ()) if uploading else after
+        def reported(of: Any, rank: int, index: int, metrics: Any, *, uploading: bool) -> None:
+            original(of, rank, index, metrics, uploading=uploading)
+            if uploading:
+                attempt.uploaded(of, rank, index, ())
 
         return reported
 

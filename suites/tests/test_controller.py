@@ -53,6 +53,25 @@ def test_an_illegal_event_raises_and_changes_nothing() -> None:
     assert controller.state is State.NEW
 
 
+def test_a_controller_that_a_handler_has_broken_refuses_everything() -> None:
+    controller = running()
+    with pytest.raises(IndexError):
+        controller.handle(ev.ReportReceived(1, 7, 1, {}), 1.0)  # there is no rank 7
+    with pytest.raises(
+        IllegalEvent, match="Interrupted in state RUNNING of a controller that a handler has broken"
+    ):
+        controller.handle(ev.Interrupted(15), 1.1)
+
+
+def test_a_handler_that_leaves_the_table_is_found_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = running()
+    monkeypatch.setitem(TRANSITIONS[State.RUNNING], ev.Interrupted, ())
+    with pytest.raises(IllegalEvent, match="Interrupted led from RUNNING to STOPPING"):
+        controller.handle(ev.Interrupted(15), 1.0)
+    with pytest.raises(IllegalEvent, match="broken"):
+        controller.handle(ev.WorkersStopped(1, 0), 1.1)
+
+
 def test_a_message_about_an_attempt_that_is_over_changes_nothing() -> None:
     controller = running()
     assert controller.handle(ev.WorkerFailed(99, 0, "late"), 1.0) == []

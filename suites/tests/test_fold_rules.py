@@ -178,7 +178,7 @@ def test_the_latest_checkpoint_is_never_deleted() -> None:
     log = opened(), started(1), committed(1), committed(2)
     refuses(deleted(2), *log, because="never deleted")
     state = folded(*log, deleted(1))
-    assert ([commit.index for commit in state.commits], state.deleted) == ([2], ("000001-t1-a1",))
+    assert ([commit.index for commit in state.commits], tuple(state.deleted)) == ([2], ("000001-t1-a1",))
     refuses(deleted(1), *log, deleted(1), because="not a committed checkpoint")
 
 

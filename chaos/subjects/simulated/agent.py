@@ -58,7 +58,9 @@ class Worker:
 
 
 class SimulatedAgent:
-    def __init__(self, world: World, driver: SimulatedDriver, number: int, unit: int, node: SimulatedNode) -> None:
+    def __init__(
+        self, world: World, driver: SimulatedDriver, number: int, unit: int, node: SimulatedNode
+    ) -> None:
         self.world, self.driver, self.number, self.unit, self.node = world, driver, number, unit, node
         self.alive = True
         self.worker: Worker | None = None

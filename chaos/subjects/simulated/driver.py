@@ -332,7 +332,9 @@ class SimulatedDriver:
     def _start_agents(self, unit: _Unit, number: int) -> None:
         """Where there is none; again in a moment where one cannot come up."""
         for node in unit.nodes:
-            if any(agent.node is node and agent.alive and agent.number in self._peers for agent in unit.agents):
+            if any(
+                agent.node is node and agent.alive and agent.number in self._peers for agent in unit.agents
+            ):
                 continue
             took = self.world.draw(self.world.pace.agent)
             self.world.timeline.later(took, self._agent_up, number, unit.generation, node)

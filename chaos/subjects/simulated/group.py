@@ -110,7 +110,11 @@ class Group:
     def go_on(self) -> None:
         """Plan the next step at which something happens."""
         self._turn += 1
-        if self.broken or not self.stepping or any(w.blocked or w.uploading or not w.runs for w in self.workers):
+        if (
+            self.broken
+            or not self.stepping
+            or any(w.blocked or w.uploading or not w.runs for w in self.workers)
+        ):
             return
         if any(worker.finished for worker in self.workers):
             return
@@ -123,7 +127,11 @@ class Group:
         self.world.timeline.later(took, self._reach, self._next, self._turn)
 
     def plan_anew(self) -> None:
-        if self.stepping and not self.broken and self.world.watched_step(self._at, self.world_size) is not None:
+        if (
+            self.stepping
+            and not self.broken
+            and self.world.watched_step(self._at, self.world_size) is not None
+        ):
             self.interrupted()
             self.go_on()
 
@@ -318,7 +326,9 @@ class Group:
     def _raise(self, worker: Worker, error: str) -> None:
         self.lose(worker)
         fork = worker.fork
-        worker.agent.died(worker, ev.WorkerFailed(fork.attempt, fork.rank, error, error=f"Traceback\n{error}"))
+        worker.agent.died(
+            worker, ev.WorkerFailed(fork.attempt, fork.rank, error, error=f"Traceback\n{error}")
+        )
 
     def kill(self, worker: Worker) -> None:
         """SIGKILL to the worker's process."""

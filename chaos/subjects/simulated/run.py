@@ -93,8 +93,14 @@ class SimulatedRun:
     def leaks(self, waited_s: float) -> LeakCheck:
         state = self.state()
         known = {commit.checkpoint for commit in state.commits} if state else set()
-        files = [f"{name}: not committed, never removed" for name in self.world.checkpoints.files if name not in known]
-        return LeakCheck(processes=[], cluster=self.cluster.leftovers(), files=files, waited_s=round(waited_s, 3))
+        files = [
+            f"{name}: not committed, never removed"
+            for name in self.world.checkpoints.files
+            if name not in known
+        ]
+        return LeakCheck(
+            processes=[], cluster=self.cluster.leftovers(), files=files, waited_s=round(waited_s, 3)
+        )
 
     def log_records(self) -> list[LogRecord]:
         stored = sorted(self.world.records.stored.items())

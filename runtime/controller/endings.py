@@ -1,0 +1,133 @@
+"""The end of an attempt: its signs, the stop, and the one cause, settled when nobody of it runs any more. Pure."""
+
+from __future__ import annotations
+
+from shaketable.runtime import attempt as at
+from shaketable.runtime import budget, fold
+from shaketable.runtime import events as ev
+from shaketable.runtime import records as rec
+from shaketable.runtime.attempt import Ending, Sign
+from shaketable.runtime.controller import leasing, starting
+from shaketable.runtime.controller.model import Model
+from shaketable.runtime.controller.table import BACKOFF, FINISHED, INTERRUPTED, RUNNING, STOPPING
+
+_COLLATERAL_S = 0.1  # how long a sign that may be an echo waits for the root (protocols 6.1)
+_ATTEMPT_TIMERS: tuple[ev.Timer, ...] = ("resize", "hold", "collateral", "commit", "settle", "unit_wait")
+
+
+# ---- signs
+
+
+def sign(m: Model, kind: at.SignKind, rank: int, detail: str, signal: int | None = None) -> Sign:
+    node = m.live.nodes[rank]
+    return Sign(kind, rank, node, detail, signal, doomed=m.capacity.doomed(node))
+
+
+def suffer(m: Model, seen: Sign) -> None:
+    """A root sign ends the attempt at once; what may be an echo waits a moment for its root."""
+    attempt = m.live
+    attempt.signs.append(seen)
+    if seen.kind != "collateral" or (attempt.echoes_only and attempt.all_spoke):
+        stop(m)
+    elif len(attempt.signs) == 1:
+        m.timer("collateral", m.now + _COLLATERAL_S)
+
+
+def on_collateral_deadline(m: Model) -> None:
+    """No root sign came. Once every rank has spoken the echo is all there is; until then an agent may be silent."""
+    attempt = m.live
+    if attempt.echoes_only or attempt.all_spoke:
+        stop(m)
+    else:
+        attempt.echoes_only = True
+        m.timer("collateral", m.now + m.settings.heartbeat_timeout_s)
+
+
+# ---- from the first sign to the last rank
+
+
+def leave(m: Model, ending: Ending) -> None:
+    m.ending = ending
+    stop(m)
+
+
+def stop(m: Model) -> None:
+    for name in _ATTEMPT_TIMERS:
+        m.timer(name, None)
+    m.do(ev.StopAttempt(m.live.number))
+    m.state = STOPPING
+    m.timer("uploads", m.now + m.settings.finish_uploads_s)
+    try_close(m)
+
+
+def try_finish(m: Model) -> None:
+    attempt = m.live
+    if m.state is RUNNING and attempt.all_finished and attempt.all_stopped and not attempt.candidates:
+        close(m, Ending("finished", "every rank returned"))
+
+
+def try_close(m: Model) -> None:
+    """The cause is settled only when nobody of the attempt runs any more and its staged uploads are in."""
+    attempt = m.live
+    if attempt.all_stopped and not any(at.can_complete(attempt, index) for index in attempt.candidates):
+        close(m, m.ending or at.settle(attempt.signs, all_entered=attempt.all_entered))
+
+
+# ---- the end, and what follows
+
+
+def close(m: Model, ending: Ending) -> None:
+    attempt, account = m.live, budget.ACCOUNT_OF[ending.cause]
+    for name in (*_ATTEMPT_TIMERS, "uploads"):
+        m.timer(name, None)
+    m.append(
+        rec.AttemptEnded(
+            term=m.run.term, attempt=attempt.number, cause=ending.cause, account=account, detail=ending.detail,
+            rank=ending.rank, node_id=ending.node_id,
+        )
+    )  # fmt: skip
+    m.attempt = m.ending = None
+    if ending.cause == "finished":
+        m.append(rec.RunFinished(term=m.run.term, metrics=dict(attempt.last_metrics)))
+        leasing.finish(m, FINISHED, "finished", metrics=attempt.last_metrics)
+    elif account and (spent := spent_account(m)) is not None:
+        leasing.fail(m, spent_error(m, spent, _described(ending)))
+    elif m.interrupted:
+        leasing.finish(m, INTERRUPTED, "interrupted", ending.detail)
+    else:
+        _go_on(m, ending)
+
+
+def _go_on(m: Model, ending: Ending) -> None:
+    planned = ending.cause in ("resized", "preempted")
+    pause = 0.0 if planned else budget.backoff_s(m.run.endings_without_commit, m.settings.jitter)
+    leasing.leave_doomed(m)
+    if pause:
+        leasing.top_up(m)
+        m.state = BACKOFF
+        m.timer("backoff", m.now + pause)
+    else:
+        starting.wait(m)
+
+
+def spent_account(m: Model) -> rec.Account | None:
+    """The first account with more charges than its limit allows."""
+    limits = m.settings.limits
+    return next(
+        (name for name in rec.ACCOUNTS if budget.exhausted(_charged(m.run, name), limits[name])), None
+    )
+
+
+def spent_error(m: Model, account: rec.Account, last: str) -> str:
+    spent, limit = _charged(m.run, account), m.settings.limits[account]
+    return f"{account} is {limit} and {spent} were charged; the last by {last}"
+
+
+def _charged(run: fold.RunState, account: rec.Account) -> int:
+    """Start failures count in a row, everything else since the run was (re)opened."""
+    return run.start_failures_in_a_row if account == "max_start_failures" else run.spent[account]
+
+
+def _described(ending: Ending) -> str:
+    culprit = "" if ending.rank is None else f" (rank {ending.rank} on node {(ending.node_id or '?')[:8]})"
+    return f"an attempt that ended with {ending.cause}{culprit}: {ending.detail}"

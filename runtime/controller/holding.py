@@ -1,0 +1,127 @@
+"""Resizing and preemption: the hold, in which all ranks stop at one report so that no step is lost. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from shaketable.runtime import events as ev
+from shaketable.runtime import scaling
+from shaketable.runtime.attempt import Attempt, Ending, Hold, Threat
+from shaketable.runtime.controller import endings
+from shaketable.runtime.controller.model import Model
+from shaketable.runtime.controller.table import HOLDING, RUNNING
+
+_RECLAIM_MARGIN_S = 1.0  # an announced deadline is not waited out to the last moment
+
+
+# ---- why
+
+
+def consider_resize(m: Model) -> None:
+    attempt = m.live
+    if attempt.any_finished:
+        return  # it is ending by itself
+    threat = _threat(m, attempt)
+    if threat.nodes:
+        _flee(m, threat)
+    elif m.state is RUNNING:
+        _consider_growth(m)
+
+
+def _consider_growth(m: Model) -> None:
+    settings = m.settings
+    decision = scaling.decide_growth(
+        m.capacity, settings.bounds, m.now, world_size=m.live.world_size,
+        due_s=m.considered_s + settings.resize_interval_s, settle_s=settings.start_settle_s,
+    )  # fmt: skip
+    m.timer("resize", decision.wait_until_s)
+    if decision.units:
+        m.considered_s = m.now
+        _hold(m, "resized", decision.reason, m.now + settings.hold_timeout_s)
+
+
+def _threat(m: Model, attempt: Attempt) -> Threat:
+    """Worked out once for every view of the nodes."""
+    if attempt.threat.view != m.capacity.view:
+        doomed = m.capacity.doomed_nodes(attempt.places)
+        deadlines = [m.capacity.nodes[node].drain_deadline_s for node in doomed]
+        detail = f"Ray is draining node {', '.join(node[:8] for node in doomed)}"
+        attempt.threat = Threat(m.capacity.view, doomed, min(filter(None, deadlines), default=None), detail)
+    return attempt.threat
+
+
+def _flee(m: Model, threat: Threat) -> None:
+    """Leave nodes that have been announced to go, before they do."""
+    end = threat.deadline_s
+    deadline = max(m.now, m.now + m.settings.hold_timeout_s if end is None else end - _RECLAIM_MARGIN_S)
+    m.do(ev.NotifyPreemption(m.live.number, deadline, threat.nodes))
+    hold = m.live.hold
+    if hold is None:
+        _hold(m, "preempted", threat.detail, deadline)
+    elif hold.reason != "preempted" or hold.detail != threat.detail:
+        hold.reason, hold.detail = "preempted", threat.detail
+        m.timer("hold", deadline)
+
+
+# ---- how
+
+
+def _hold(m: Model, reason: Literal["resized", "preempted"], detail: str, deadline_s: float) -> None:
+    m.live.hold = Hold(reason, detail)
+    m.state = HOLDING
+    m.do(ev.BeginHold(m.live.number))
+    m.timer("hold", deadline_s)
+
+
+def on_hold_answered(m: Model, event: ev.HoldAnswered) -> None:
+    attempt = m.live
+    hold = attempt.hold
+    if hold is None or hold.target is not None:
+        return
+    hold.answers[event.rank] = event.returned
+    if len(hold.answers) == attempt.world_size:
+        # protocols 4: every rank waits inside report max + 1 at the latest, so all can give one at max + 2
+        hold.target = max(hold.answers.values()) + 2
+        m.do(ev.HoldAt(attempt.number, hold.target))
+
+
+def on_hold_reached(m: Model, event: ev.HoldReached) -> None:
+    hold = m.live.hold
+    if hold is None or event.index != hold.target:
+        return
+    hold.reached.add(event.rank)
+    try_leave_hold(m)
+
+
+def try_leave_hold(m: Model) -> None:
+    attempt = m.live
+    hold = attempt.hold
+    if hold is None or hold.target is None:
+        return
+    latest = m.run.latest
+    if latest is not None and latest.attempt == attempt.number and latest.index >= hold.target:
+        endings.leave(m, Ending(hold.reason, hold.detail))
+        return
+    all_there = len(hold.reached) == attempt.world_size
+    if all_there and hold.target not in attempt.candidates and not hold.patient:
+        # Nobody gave one: the function does not look. Its next commit will do.
+        hold.patient = True
+        m.do(ev.CancelHold(attempt.number))
+
+
+def on_hold_deadline(m: Model) -> None:
+    hold = m.live.hold
+    assert hold is not None, "the hold timer is armed only while holding"
+    if hold.reason == "preempted" or hold.patient:
+        endings.leave(m, Ending(hold.reason, f"{hold.detail}; no checkpoint before the deadline"))
+    else:
+        cancel_hold(m, "not every rank stopped for the resize in time; it will be tried again")
+
+
+def cancel_hold(m: Model, why: str) -> None:
+    m.do(ev.Warn(why))
+    m.do(ev.CancelHold(m.live.number))
+    m.timer("hold", None)
+    m.live.hold = None
+    m.state = RUNNING
+    m.considered_s = m.now

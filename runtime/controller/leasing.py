@@ -1,0 +1,60 @@
+"""What is asked of the cluster and given back to it: as many units as max needs, nothing on a node that will go, and
+nothing at all once the run is over. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from shaketable.runtime import events as ev
+from shaketable.runtime import records as rec
+from shaketable.runtime.controller.model import Model
+from shaketable.runtime.controller.table import FAILED, State
+
+
+def top_up(m: Model) -> None:
+    """As many units as max needs, no more: each that is missing is one pending request."""
+    wanted = m.settings.bounds.max_workers // m.settings.agents_per_unit
+    counted = m.capacity.shelves.counted
+    if counted > wanted:
+        for unit in m.capacity.surplus(wanted, m.in_use):
+            release(m, unit)
+    for _ in range(wanted - counted):
+        m.do(ev.RequestUnit(m.next_unit))
+        m.capacity.requested(m.next_unit, m.now)
+        m.next_unit += 1
+
+
+def release(m: Model, unit: ev.UnitId) -> None:
+    m.do(ev.ReleaseUnit(unit))
+    m.capacity.released(unit)
+
+
+def release_all(m: Model) -> None:
+    for unit in list(m.capacity.units):
+        release(m, unit)
+
+
+def leave_doomed(m: Model) -> None:
+    """Give back what is on draining nodes and not in use: an idle draining node can go at once."""
+    for unit in m.capacity.doomed_units():
+        if not m.in_use(unit):
+            release(m, unit.number)
+
+
+def fail(m: Model, error: str) -> None:
+    m.append(rec.RunFailed(term=m.run.term, error=error))
+    finish(m, FAILED, "failed", error)
+
+
+def finish(
+    m: Model,
+    state: State,
+    outcome: Literal["finished", "failed", "interrupted", "fenced"],
+    error: str | None = None,
+    metrics: Mapping[str, Any] | None = None,
+) -> None:
+    release_all(m)
+    m.state = state
+    m.do(ev.FinishRun(outcome, error, metrics or {}, m.interrupted))

@@ -1,0 +1,75 @@
+"""From usable units to an attempt: wait, start, or give everything back for a while. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shaketable.runtime import events as ev
+from shaketable.runtime import records as rec
+from shaketable.runtime import scaling
+from shaketable.runtime.attempt import Attempt
+from shaketable.runtime.controller import leasing
+from shaketable.runtime.controller.model import Model
+from shaketable.runtime.controller.table import BACKOFF, STARTING, WAITING
+
+
+def wait(m: Model) -> None:
+    """For enough units, which may be there already."""
+    m.state = WAITING
+    leasing.top_up(m)
+    try_start(m)
+
+
+def try_start(m: Model) -> None:
+    settings = m.settings
+    usable = m.capacity.shelves.usable_count * settings.agents_per_unit
+    if usable < settings.bounds.min_workers:
+        m.enough_since_s = None
+        m.timer("unit_wait", m.now + settings.unit_wait_s if usable else None)
+    elif m.enough_since_s is None:
+        m.enough_since_s = m.now
+        m.timer("unit_wait", None)
+    decision = scaling.decide_start(
+        m.capacity, settings.bounds, m.now, settle_s=settings.start_settle_s,
+        enough_since_s=None if m.trained else m.enough_since_s,
+    )  # fmt: skip
+    m.timer("settle", decision.wait_until_s)
+    if decision.units:
+        _start(m, decision)
+
+
+def _start(m: Model, decision: scaling.Decision) -> None:
+    pairs = _ranked(pair for unit in decision.units for pair in unit.warm.items())
+    run, latest = m.run, m.run.latest
+    attempt = Attempt(
+        number=run.last_attempt + 1, members=tuple(a for a, _ in pairs), nodes=tuple(n for _, n in pairs),
+        first_index=latest.index + 1 if latest else 1, started_s=m.now,
+        last_metrics=latest.metrics if latest else {},
+    )  # fmt: skip
+    members = [rec.MemberRecord(rank=rank, node_id=node) for rank, node in enumerate(attempt.nodes)]
+    resume = latest.checkpoint if latest else None
+    m.append(
+        rec.AttemptStarted(
+            term=run.term, attempt=attempt.number, world_size=attempt.world_size, members=members, resume=resume,
+            first_index=attempt.first_index, reason=decision.reason,
+        )
+    )  # fmt: skip
+    m.do(ev.StartAttempt(attempt.number, attempt.members, resume, attempt.first_index))
+    m.attempt, m.ending, m.trained = attempt, None, True
+    m.state = STARTING
+
+
+def _ranked(pairs: Iterable[tuple[ev.AgentId, str]]) -> list[tuple[ev.AgentId, str]]:
+    """Rank order: by unit as leased, agents of one node side by side (local ranks are then contiguous)."""
+    on: dict[str, list[tuple[ev.AgentId, str]]] = {}
+    for pair in pairs:
+        on.setdefault(pair[1], []).append(pair)
+    return [pair for there in on.values() for pair in there]
+
+
+def let_go(m: Model) -> None:
+    """Too few for too long: give everything back for a while, so that two runs never block each other for ever
+    with one part each (protocols 7.4)."""
+    leasing.release_all(m)
+    m.state = BACKOFF
+    m.timer("backoff", m.now + 5.0 * (1 + m.settings.jitter))

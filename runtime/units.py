@@ -1,0 +1,140 @@
+"""Units, and what they are sorted by: asked for, warming, usable, lost. Pure.
+
+What is asked at every event is kept up to date with every change, so that no answer walks over all units.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import islice
+from typing import Literal
+
+from shaketable.runtime.events import AgentId, UnitId
+
+UnitState = Literal["pending", "warming", "ready", "lost"]
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """`since_s`: when it entered its state. `nodes`: the distinct nodes under it, as keys, of which so many are
+    `doomed`, and `unsound` (doomed, dead or suspect). `warm`: agent -> node. Only its Capacity changes a unit."""
+
+    number: UnitId
+    state: UnitState
+    since_s: float
+    nodes: dict[str, None] = field(default_factory=dict)
+    warm: dict[AgentId, str] = field(default_factory=dict)
+    doomed: int = 0
+    unsound: int = 0
+    nodes_are_those_of_warm: bool = False
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        return tuple(self.nodes)
+
+    @property
+    def agents(self) -> tuple[tuple[AgentId, str], ...]:
+        return tuple(self.warm.items())
+
+
+class Shelves:
+    """Every unit lies in at most one of `_pending`, `_warming` (by `since_s`), `_usable` and `_lost`; one that is
+    warming or ready on unsound nodes lies in none. `counted`: how many count towards max, which is all that are asked
+    for or held and neither lost nor on a doomed node."""
+
+    def __init__(self) -> None:
+        self.counted = 0
+        self._pending: OrderedDict[UnitId, Unit] = OrderedDict()
+        self._warming: OrderedDict[UnitId, Unit] = OrderedDict()
+        self._usable: dict[UnitId, Unit] = {}
+        self._lost: dict[UnitId, Unit] = {}
+        self._warming_since = 0.0  # of the last in `_warming`
+        self._in_order = True
+
+    @property
+    def usable_count(self) -> int:
+        return len(self._usable)
+
+    def usable(self) -> list[Unit]:
+        """Whole units on sound nodes, in the order they were leased."""
+        return sorted(self._usable.values(), key=lambda unit: unit.number)
+
+    @property
+    def any_pending(self) -> bool:
+        return bool(self._pending)
+
+    def any_coming(self, now: float, patience_s: float) -> bool:
+        """A unit has its place on sound nodes and its agents are starting, for `patience_s` at most."""
+        warming = self._warming_in_order()
+        return bool(warming) and now < next(reversed(warming.values())).since_s + patience_s
+
+    def first_coming_since_s(self, now: float, patience_s: float) -> float | None:
+        """Since when the first of those has been starting."""
+        if not self.any_coming(now, patience_s):
+            return None
+        warming = self._warming_in_order().values()
+        return next(unit.since_s for unit in warming if now < unit.since_s + patience_s)
+
+    def lost(self) -> list[Unit]:
+        return [self._lost[number] for number in sorted(self._lost)]
+
+    def surplus(self, wanted: int, held: Iterable[Unit], in_use: Callable[[Unit], bool]) -> list[UnitId]:
+        """What to give back of more than `wanted`: nothing in use, what is furthest from being ready first."""
+        excess = self.counted - wanted
+        if excess <= 0:
+            return []
+        pending = list(islice(reversed(self._pending), excess))
+        if len(pending) == excess:
+            return pending
+        known = (unit for unit in held if unit.state in ("warming", "ready") and not unit.doomed)
+        idle = (unit for unit in known if not in_use(unit))
+        rest = nsmallest(excess - len(pending), idle, key=lambda u: (u.state == "ready", -u.number))
+        return [*pending, *(unit.number for unit in rest)]
+
+    # ---- changes
+
+    def add(self, unit: Unit) -> None:
+        """Count the unit for what it is now. Its contrary is `remove`; between the two it may change."""
+        state, number = unit.state, unit.number
+        if state == "lost":
+            self._lost[number] = unit
+            return
+        if not unit.doomed:
+            self.counted += 1
+        if state == "pending":
+            self._pending[number] = unit
+        elif unit.unsound:
+            pass
+        elif state == "ready":
+            self._usable[number] = unit
+        else:
+            self._in_order = self._in_order and (not self._warming or self._warming_since <= unit.since_s)
+            self._warming[number] = unit
+            self._warming_since = unit.since_s
+
+    def remove(self, unit: Unit) -> None:
+        state, number = unit.state, unit.number
+        if state == "lost":
+            del self._lost[number]
+            return
+        if not unit.doomed:
+            self.counted -= 1
+        if state == "pending":
+            del self._pending[number]
+        elif unit.unsound:
+            pass
+        elif state == "ready":
+            del self._usable[number]
+        else:
+            del self._warming[number]
+
+    def _warming_in_order(self) -> OrderedDict[UnitId, Unit]:
+        """Out of order are only units whose nodes are no longer suspect."""
+        if not self._in_order:
+            units = sorted(self._warming.values(), key=lambda unit: unit.since_s)
+            self._warming = OrderedDict((unit.number, unit) for unit in units)
+            self._warming_since, self._in_order = units[-1].since_s if units else 0.0, True
+        return self._warming
