@@ -17,7 +17,7 @@ RESOLVED_WITHIN_S = 5.0  # a trigger may come true a moment before everybody hit
 LOOK_EVERY_S = 0.005
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Armed:
     """One fault of the method, checked and ready. `until`: when it is healed; None: when the run is over."""
 

@@ -124,7 +124,10 @@ class _Play:
         self.events: list[AnyEvent] = []
         self._group: list[AnyEvent] = []  # what tells who is in the current attempt
         self._drivers: list[AnyEvent] = []
-        self._waiting = list(armed)
+        self._waiting: dict[type, list[Armed]] = {}  # by the kind of event that their triggers wait for
+        self._steps: dict[int, Armed] = {}  # those of them that wait for a step
+        for each in armed:
+            self._sort_in(each, None)
         self._until: list[Armed] = []
         self._step: int | None = None
         self._on_the_way = 0
@@ -150,7 +153,7 @@ class _Play:
             self._timeline.run(LONGEST_S, self._over)
         except RUNTIME_BUGS as error:
             crash = f"{type(error).__name__}: {error}"
-        for armed in self._waiting:
+        for armed in self._armed:
             if not armed.fired:
                 self._miss(armed, never(armed.trigger.condition, self._step))
         for armed in self._armed:
@@ -183,7 +186,7 @@ class _Play:
             self._timeline.later(left_s, self._look_at_time)
             return
         self.harness.say(DeadlinePassed, within_s=within_s)
-        self._late, self._on_the_way, self._waiting = True, 0, []
+        self._late, self._on_the_way, self._waiting, self._steps = True, 0, {}, {}
         for driver in list(self.run_under_test.drivers.values()):
             driver.kill()
 
@@ -227,27 +230,46 @@ class _Play:
                 self._group.append(event)
         elif isinstance(event, DriverStarted | DriverExited):
             self._drivers.append(event)
-        if self._waiting:
-            self._hold_against(event)
-        for armed in self._until:
+        waiting = self._waiting.get(type(event))
+        if waiting:
+            self._hold_against(event, waiting)
+        for armed in self._until if self._until else ():
             if armed.until is not None and armed.until.feed(event):
                 self._heal_if_due(armed)
 
-    def _hold_against(self, event: AnyEvent) -> None:
-        for armed in [armed for armed in self._waiting if armed.trigger.feed(event)]:
+    def _hold_against(self, event: AnyEvent, waiting: list[Armed]) -> None:
+        for armed in waiting.copy():
+            if armed.fired or armed not in waiting:
+                continue  # a fault that landed at once has made more happen meanwhile
+            if not armed.trigger.feed(event):
+                self._sort_in(armed, waiting)
+                continue
+            waiting.remove(armed)
             armed.fired = True
-            self._waiting.remove(armed)
+            self._steps.pop(armed.number, None)
             if armed.until is not None:
                 self._until.append(armed)
             self._on_the_way += 1
             self._trigger(armed, event)
 
+    def _sort_in(self, armed: Armed, among: list[Armed] | None) -> None:
+        """Below the kind of event that its trigger waits for now, which may have changed."""
+        kind = armed.trigger.wants
+        waiting = self._waiting.setdefault(kind, [])
+        if waiting is among:
+            return
+        if among is not None:
+            among.remove(armed)
+        waiting.append(armed)
+        if kind is Stepped:
+            self._steps[armed.number] = armed
+
     def _watched_step(self, step: int, world_size: int) -> int | None:
         """The next step at which a trigger may come true."""
-        wanted = [
-            watch.next_step(step, world_size)
-            for watch in (*(a.trigger for a in self._waiting), *(a.until for a in self._until if a.until))
-        ]
+        if not self._steps and not self._until:
+            return None
+        watches = [*(a.trigger for a in self._steps.values()), *(a.until for a in self._until if a.until)]
+        wanted = (watch.next_step(step, world_size) for watch in watches)
         return min((step for step in wanted if step is not None), default=None)
 
     # ---- a fault on its way

@@ -39,6 +39,7 @@ class Condition:
     after: int | None = None
     step: int | None = None  # that it waits for, in a world of `size` where that is not None
     size: int | None = None
+    kind: type[AnyEvent] = FaultObserved  # the only events that can make it true
 
     def __str__(self) -> str:
         return shown(self.raw)
@@ -55,6 +56,11 @@ class Watch:
     @property
     def fired(self) -> bool:
         return self._seen >= self.condition.nth
+
+    @property
+    def wants(self) -> type[AnyEvent]:
+        """The kind of event that it has to be fed with now; any other changes nothing."""
+        return self.condition.kind if self._counts else FaultObserved
 
     def feed(self, event: AnyEvent) -> bool:
         if self.fired:
@@ -100,14 +106,14 @@ def _condition(kind: str, trigger: dict[str, Any], where: str) -> Condition:
     if kind == "step":
         size = _count(trigger["world_size"], "world_size", where) if "world_size" in trigger else None
         step = _count(value, "step", where)
-        return Condition(trigger, _stepped(step, size), 1, after, step, size)
+        return Condition(trigger, _stepped(step, size), 1, after, step, size, Stepped)
     if not isinstance(value, str):
         raise ExperimentError(f"{where}: {kind} in {shown(trigger)} must be a name, not {value!r}")
     if kind == "state":
-        return Condition(trigger, _in_state(value), nth, after)
+        return Condition(trigger, _in_state(value), nth, after, kind=StateChanged)
     if value not in KINDS:
         raise ExperimentError(f"{where}: no event is called {value!r}; {nearest(value, KINDS)}")
-    return Condition(trigger, lambda event: isinstance(event, KINDS[value]), nth, after)
+    return Condition(trigger, lambda event: isinstance(event, KINDS[value]), nth, after, kind=KINDS[value])
 
 
 def _count(value: object, name: str, where: str, least: int = 1) -> int:

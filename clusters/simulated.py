@@ -159,6 +159,7 @@ class SimulatedCluster:
             return
         node.state = "up"
         self._tell(node)
+        self._place_soon()
         if node.draining:
             self._leave_when_idle(node)
 

@@ -7,7 +7,6 @@ makes the experiment INVALID (`judge.py`), not this invariant pass.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from shaketable.chaos.history import CheckpointProbed, LogRecord
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
 from shaketable.chaos.invariants.view import Commit, Deletion, History
 from shaketable.chaos.plan import Finding
-from shaketable.chaos.workloads.chain import reference_digests
+from shaketable.chaos.workloads.chain import ChainConfig, lineage
 
 NAME = "durability"
 
@@ -67,7 +66,7 @@ def _reference(history: History) -> dict[int, str]:
     if not history.hash_chained:
         return {}
     last = max(commit.index for commit in history.commits)
-    return dict(enumerate(itertools.islice(reference_digests(history.configuration.job_config), last + 1)))
+    return dict(enumerate(lineage(ChainConfig.of(history.configuration.job_config), last)[: last + 1]))
 
 
 def _wrong_deletion(history: History) -> str | None:

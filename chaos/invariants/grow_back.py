@@ -20,11 +20,11 @@ ALLOWANCE_S = {"bundled": 10.0, "ray-train": 40.0}
 def grow_back(history: History) -> Finding:
     if not history.attempts or not history.all(NodeJoined):
         return not_applicable(NAME, "neither attempts nor nodes were testified")
-    longest_s = 0.0
+    longest_s, levels = 0.0, [*room(history), (float("inf"), 0)]
     for attempt in history.attempts:
         interval_s = history.settings(attempt.start.term).elastic_resize_monitor_interval_s
         bound_s = interval_s + ALLOWANCE_S.get(history.subject, ALLOWANCE_S["ray-train"])
-        waited_s, size = _waited(history, attempt)
+        waited_s, size = _waited(history, attempt, levels)
         longest_s = max(longest_s, waited_s)
         if waited_s > bound_s:
             return failed(
@@ -40,11 +40,11 @@ def grow_back(history: History) -> Finding:
     return not_applicable(NAME, "there never was room for a larger world")
 
 
-def _waited(history: History, attempt: Attempt) -> tuple[float, int]:
+def _waited(history: History, attempt: Attempt, room_: list[tuple[float, int]]) -> tuple[float, int]:
     """The longest time in which the attempt took steps below the room there was, and that room."""
     steps = [step.at_s for steps in attempt.steps.values() for step in steps]
     end_s = min(attempt.end_s, max(steps, default=attempt.begin_s))
-    levels = _without_stalls([*room(history), (float("inf"), 0)], history, attempt)
+    levels = _without_stalls(room_, history, attempt)
     longest, since_s, size = (0.0, 0), None, 0
     for (from_s, possible), (to_s, _) in itertools.pairwise(levels):
         begin_s, stop_s = max(from_s, attempt.begin_s), min(to_s, end_s)

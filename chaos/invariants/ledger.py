@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shaketable.chaos.history import FaultHealed, FaultInjected, FaultObserved
+from shaketable.chaos.history import FaultHealed, FaultInjected, FaultObserved, StateChanged
 from shaketable.chaos.invariants.capacity import room_at
 from shaketable.chaos.invariants.view import Attempt, History
 
@@ -183,8 +183,21 @@ def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
         return True
     if attempt.end.cause == "finished":
         return _was_done(history, attempt, fault)
+    if _left_already(history, attempt, fault):
+        return True
     near = attempt.end_s - fault.at_s <= BORDER_S
     return attempt.end.cause == "resized" and near and room_at(history, fault.at_s) > attempt.world_size
+
+
+def _left_already(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
+    """Whether the attempt was being left on purpose when it was hit: it ends as that, however long its last rank takes.
+    Or the fault was a notice, and it was left before anybody could read that."""
+    if attempt.end is None or attempt.end.cause not in ("resized", "preempted", "interrupted"):
+        return False
+    if fault.name in ANNOUNCED and attempt.end_s - fault.at_s < NOTICE_S:
+        return True
+    states = (event for event in history.all(StateChanged) if event.term == attempt.end.term)
+    return any(event.state == "STOPPING" and attempt.begin_s <= event.at_s < fault.at_s for event in states)
 
 
 def _thawed(history: History, fault: FaultInjected, before_s: float) -> bool:

@@ -15,7 +15,7 @@ from shaketable.chaos.history import Stepped
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
 from shaketable.chaos.invariants.view import Attempt, History
 from shaketable.chaos.plan import Finding
-from shaketable.chaos.workloads.chain import ChainConfig, batch, reference_digests
+from shaketable.chaos.workloads.chain import ChainConfig, batch, lineage
 
 NAME = "sample-accounting"
 
@@ -41,7 +41,7 @@ def _wrong_digest(history: History, steps: list[Stepped]) -> str | None:
     if not history.hash_chained:
         return None
     last = max(step.step for step in steps)
-    reference = list(itertools.islice(reference_digests(history.configuration.job_config), last + 1))
+    reference = lineage(ChainConfig.of(history.configuration.job_config), last)
     for step in steps:
         if step.digest != reference[step.step]:
             return (
@@ -106,7 +106,7 @@ def _wrong_end(history: History) -> str | None:
     if (gap := _gap(history, planned)) is not None:
         return gap
     if history.hash_chained:
-        expected = next(itertools.islice(reference_digests(history.configuration.job_config), planned, None))
+        expected = lineage(ChainConfig.of(history.configuration.job_config), planned)[planned]
         found = (ended.metrics or {}).get("digest")
         if found != expected:
             return f"the run finished with digest {str(found)[:8]}, after {planned} steps it must be {expected[:8]}"

@@ -161,6 +161,9 @@ class History:
 
     def __init__(self, events: Sequence[AnyEvent]) -> None:
         self.events = tuple(events)
+        self._by_kind: dict[type, list[Any]] = {}
+        for event in self.events:
+            self._by_kind.setdefault(type(event), []).append(event)
         began = self.all(ExperimentBegan)
         self.began = began[0] if began else None
         self.configuration = _configuration(began[0].configuration if began else {})
@@ -170,6 +173,9 @@ class History:
         self.nodes = self.all(NodeJoined)
         self.has_log = bool(self.all(LogRecord))
         self.entries = _from_log(self) if self.has_log else _from_testimony(self)
+        self._entries_by_kind: dict[type, list[Any]] = {}
+        for entry in self.entries:
+            self._entries_by_kind.setdefault(type(entry), []).append(entry)
         self.attempts = _attempts(self)
         self.ends = self.of(End)
         self.commits = self.of(Commit)
@@ -180,11 +186,12 @@ class History:
 
     def all(self, kind: type[E]) -> list[E]:
         """Every event of one kind, in the order of the history."""
-        return [event for event in self.events if isinstance(event, kind)]
+        return self._by_kind.get(kind, [])
 
     def of(self, kind: type[T]) -> list[T]:
         """Every entry of one kind, in the order that counts."""
-        return [entry for entry in self.entries if isinstance(entry, kind)]
+        found: list[T] = self._entries_by_kind.get(kind, [])
+        return found
 
     def attempt(self, term: int | None, number: int | None) -> Attempt | None:
         """The attempt that an event of `term` means by `number`. Where there is a log, numbers count over the

@@ -36,7 +36,8 @@ class Worker:
     """A worker process and its session."""
 
     __slots__ = (
-        "agent", "alive", "arrived", "blocked", "called", "digest", "finished", "fork", "frozen", "group", "hold_at", "holding",
+        "agent", "alive", "arrived", "blocked", "called", "digest", "finished", "fork", "frozen", "group", "hold_at",
+        "holding", "owes",
         "pid", "raised", "raises", "reached", "requested", "returned", "said", "step", "uploading", "writer",
     )  # fmt: skip
 
@@ -51,6 +52,7 @@ class Worker:
         self.returned = fork.first_index - 1  # the last report returned from
         self.holding, self.hold_at, self.reached, self.requested = False, None, False, False
         self.blocked = self.uploading = False
+        self.owes = 0  # reports that the group has come to and this rank has not made yet
 
     @property
     def runs(self) -> bool:

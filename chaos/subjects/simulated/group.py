@@ -12,7 +12,7 @@ import math
 from shaketable.chaos.history import Resumed, Stepped, UploadStarted, WorkerFinished, WorkerStarted
 from shaketable.chaos.subjects.simulated.agent import Worker
 from shaketable.chaos.subjects.simulated.storage import STATE_FILE, Content, NotRestored
-from shaketable.chaos.subjects.simulated.world import World, lineage
+from shaketable.chaos.subjects.simulated.world import World
 from shaketable.chaos.workloads import chain
 from shaketable.runtime import events as ev
 from shaketable.runtime.fold import checkpoint_name
@@ -26,6 +26,7 @@ class Group:
         self.stepping = False  # everybody has arrived at the collective
         self._entered = self._met = 0  # how many ranks have come to the two rounds of the control collective
         self._at = 0  # the last step that everybody has done and returned from
+        self._reporting = False  # in the middle of it
         self._since_s = 0.0  # when that was
         self._next = 0  # the next step at which something happens
         self._turn = 0  # of the step that is under way: what was planned before counts no more
@@ -76,7 +77,7 @@ class Group:
             return
         given = worker.fork.resume
         if given is None:
-            worker.step, worker.digest = 0, lineage(self.world.chain, 0)[0]
+            worker.step, worker.digest = 0, chain.lineage(self.world.chain, 0)[0]
         else:
             try:
                 found = self.world.checkpoints.restore(given)
@@ -109,14 +110,14 @@ class Group:
 
     def go_on(self) -> None:
         """Plan the next step at which something happens."""
-        self._turn += 1
-        if (
-            self.broken
-            or not self.stepping
-            or any(w.blocked or w.uploading or not w.runs for w in self.workers)
-        ):
+        if self._reporting:
             return
-        if any(worker.finished for worker in self.workers):
+        self._turn += 1
+        if self.broken or not self.stepping or not all(worker.runs for worker in self.workers):
+            return
+        if any(worker.owes for worker in self.workers):
+            self._report_all()
+        if self.broken or any(w.blocked or w.uploading or w.finished or w.owes for w in self.workers):
             return
         if self._at >= self.world.chain.steps:
             self._return()
@@ -154,10 +155,10 @@ class Group:
 
     def interrupted(self) -> None:
         """Somebody died or stopped: the others have come as far as time allowed."""
-        if not self.stepping or self.broken:
+        if not self.stepping or self.broken or self._reporting:
             return
         self._turn += 1
-        if any(w.blocked or w.uploading or w.finished for w in self.workers):
+        if any(w.blocked or w.uploading or w.finished or w.owes for w in self.workers):
             return
         done = self._at + max(0, math.floor((self.world.timeline.now - self._since_s) / self._step_s - 1e-9))
         done = min(done, self._next - 1)
@@ -180,10 +181,18 @@ class Group:
         passed = step - self._at
         self._advance(step)
         for worker in self.workers:
-            if self.broken:
-                return  # a trigger came true in the middle, and its fault took one of us
-            self._report(worker, passed)
+            worker.owes = passed
+        self._report_all()
         self.go_on()
+
+    def _report_all(self) -> None:
+        """Rank after rank: a trigger may come true in the middle, and its fault take or freeze one of us."""
+        self._reporting = True
+        for worker in self.workers:
+            if worker.owes and worker.runs and not self.broken:
+                passed, worker.owes = worker.owes, 0
+                self._report(worker, passed)
+        self._reporting = False
 
     def _report(self, worker: Worker, passed: int) -> None:
         """One rank's `report()`: testify, raise if asked to, hand a checkpoint over, return or wait."""
@@ -223,7 +232,7 @@ class Group:
 
     def _advance(self, step: int) -> None:
         """The group gets to `step`. Everybody's state: what the lineage says where all are on it, else computed."""
-        workers, known, before = self.workers, lineage(self.world.chain, step), self._at
+        workers, known, before = self.workers, chain.lineage(self.world.chain, step), self._at
         self._at, self._since_s = step, self.world.timeline.now
         if all(w.step == before and w.digest == known[before] for w in workers):
             for worker in workers:

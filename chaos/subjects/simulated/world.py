@@ -12,7 +12,6 @@ import msgspec
 
 from shaketable.chaos.history import AnyEvent, Event
 from shaketable.chaos.subjects.simulated.storage import SimulatedCheckpoints, SimulatedRecords
-from shaketable.chaos.workloads import chain
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.simulated import Range, SimulatedCluster, Timeline
 
@@ -92,15 +91,3 @@ class World:
         """Like `draw`, now and then much longer."""
         took = self.draw(span)
         return took * self.pace.slow_by if self.rng.random() < self.pace.slow else took
-
-
-_lineages: dict[tuple[int, int], list[str]] = {}
-
-
-def lineage(config: ChainConfig, step: int) -> list[str]:
-    """The digests after 0, 1, ..., at least `step` steps of a chain in which nothing went wrong."""
-    known = _lineages.setdefault((config.seed, config.global_batch), [chain.genesis(config)])
-    while len(known) <= step:
-        number = len(known)
-        known.append(chain.combine(known[-1], number, [chain.part(known[-1], number, 0, 1, config)], config))
-    return known
