@@ -1,4 +1,5 @@
-"""What can happen to a run (events) and what the controller can ask for (commands). Values only.
+"""What can happen to a run (events) and what the controller can ask for (commands). Frozen values only; like the
+records they are msgspec's, because they are made by the million.
 
 A unit is what is leased together (one placement group); an agent is one worker's keeper on one node; a unit on
 CPU/GPU has one agent. Every message about workers names its attempt, so that a late one is known as late.
@@ -7,8 +8,9 @@ CPU/GPU has one agent. Every message about workers names its attempt, so that a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from shaketable.runtime.records import AnyRecord, File
 
@@ -16,8 +18,7 @@ UnitId = int
 AgentId = int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(msgspec.Struct, frozen=True):
     """One node as Ray shows it. `drain_deadline_s` is wall-clock seconds, 0 for a drain without a deadline."""
 
     node_id: str
@@ -29,21 +30,18 @@ class NodeView:
 # ---- events: capacity ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(msgspec.Struct, frozen=True):
     """The log has been opened by this driver; the controller may act."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnitPlaced:
+class UnitPlaced(msgspec.Struct, frozen=True):
     """The unit's placement group has its place; its agents are being started there."""
 
     unit: UnitId
     node_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AgentReady:
+class AgentReady(msgspec.Struct, frozen=True):
     """The agent has connected and its fork server is warm."""
 
     agent: AgentId
@@ -51,48 +49,42 @@ class AgentReady:
     node_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLost:
+class AgentLost(msgspec.Struct, frozen=True):
     """The agent's connection broke, its actor died, or it has been silent for `heartbeat_timeout_s`."""
 
     agent: AgentId
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class AgentFailed:
+class AgentFailed(msgspec.Struct, frozen=True):
     """An agent of the unit could not be started; the executor tries again."""
 
     unit: UnitId
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodesChanged:
+class NodesChanged(msgspec.Struct, frozen=True):
     nodes: tuple[NodeView, ...]
 
 
 # ---- events: workers -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerEntered:
+class WorkerEntered(msgspec.Struct, frozen=True):
     """The worker is about to call the training function."""
 
     attempt: int
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFinished:
+class WorkerFinished(msgspec.Struct, frozen=True):
     """The training function returned."""
 
     attempt: int
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFailed:
+class WorkerFailed(msgspec.Struct, frozen=True):
     """The worker ended without finishing. `error` is its traceback if it raised; `signal` what killed it, if any.
     `collateral`: it may only be the echo of a peer's end (broken collective, reset connection, SIGABRT)."""
 
@@ -104,16 +96,14 @@ class WorkerFailed:
     collateral: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkersStopped:
+class WorkersStopped(msgspec.Struct, frozen=True):
     """The agent has no child any more: killed or ended, and reaped."""
 
     attempt: int
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReportReceived:
+class ReportReceived(msgspec.Struct, frozen=True):
     """Rank's watermark: it has passed every report up to `index`. With `uploading`, a checkpoint of this rank for
     `index` is on its way and UploadFinished or UploadFailed follows."""
 
@@ -124,24 +114,21 @@ class ReportReceived:
     uploading: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UploadFinished:
+class UploadFinished(msgspec.Struct, frozen=True):
     attempt: int
     rank: int
     index: int
     files: tuple[File, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class UploadFailed:
+class UploadFailed(msgspec.Struct, frozen=True):
     attempt: int
     rank: int
     index: int
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class HoldAnswered:
+class HoldAnswered(msgspec.Struct, frozen=True):
     """The rank has returned from `returned` reports (a report index) and waits inside its next one."""
 
     attempt: int
@@ -149,8 +136,7 @@ class HoldAnswered:
     returned: int
 
 
-@dataclass(frozen=True, slots=True)
-class HoldReached:
+class HoldReached(msgspec.Struct, frozen=True):
     """The rank waits inside the report at which all were to stop."""
 
     attempt: int
@@ -163,20 +149,17 @@ class HoldReached:
 Timer = Literal["settle", "resize", "uploads", "collateral", "backoff", "hold", "unit_wait", "commit"]
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(msgspec.Struct, frozen=True):
     timer: Timer
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
+class Interrupted(msgspec.Struct, frozen=True):
     """SIGINT or SIGTERM reached the driver."""
 
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogFailed:
+class LogFailed(msgspec.Struct, frozen=True):
     """The run log cannot be written any more: a newer driver has taken over (`fenced`), or the storage is gone."""
 
     detail: str
@@ -194,34 +177,29 @@ Event = (
 # Executed strictly in order: what follows an AppendRecord happens only once the record is durable.
 
 
-@dataclass(frozen=True, slots=True)
-class RequestUnit:
+class RequestUnit(msgspec.Struct, frozen=True):
     """Ask the cluster for one more unit: one pending placement group, which is also the autoscaler's demand."""
 
     unit: UnitId
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeUnit:
+class ProbeUnit(msgspec.Struct, frozen=True):
     """Start a new agent where a lost one was: if it answers, the node is well."""
 
     unit: UnitId
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseUnit:
+class ReleaseUnit(msgspec.Struct, frozen=True):
     """Give the unit back, agents and placement group."""
 
     unit: UnitId
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRecord:
+class AppendRecord(msgspec.Struct, frozen=True):
     record: AnyRecord
 
 
-@dataclass(frozen=True, slots=True)
-class StartAttempt:
+class StartAttempt(msgspec.Struct, frozen=True):
     """Fork one worker per member, rank by rank. `resume` names the checkpoint to restore."""
 
     attempt: int
@@ -230,35 +208,30 @@ class StartAttempt:
     first_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class StopAttempt:
+class StopAttempt(msgspec.Struct, frozen=True):
     """Kill every worker of the attempt that is still there; each agent answers WorkersStopped."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class BeginHold:
+class BeginHold(msgspec.Struct, frozen=True):
     """Ask every rank how far it is, and to wait inside its next report."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class HoldAt:
+class HoldAt(msgspec.Struct, frozen=True):
     """Tell every rank to give a checkpoint at report `index` and to wait there."""
 
     attempt: int
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelHold:
+class CancelHold(msgspec.Struct, frozen=True):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyPreemption:
+class NotifyPreemption(msgspec.Struct, frozen=True):
     """What `get_preemption_info()` shows from the next report on."""
 
     attempt: int
@@ -266,33 +239,29 @@ class NotifyPreemption:
     node_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteCheckpoint:
+class DeleteCheckpoint(msgspec.Struct, frozen=True):
     """Its record is already in the log."""
 
     checkpoint: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(msgspec.Struct, frozen=True):
     """(Re)arm the named timer; at_s None disarms it."""
 
     timer: Timer
     at_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Warn:
+class Warn(msgspec.Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class FinishRun:
+class FinishRun(msgspec.Struct, frozen=True):
     """The run is over for this driver; everything leased is already given back."""
 
     outcome: Literal["finished", "failed", "interrupted", "fenced"]
     error: str | None = None
-    metrics: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = msgspec.field(default_factory=dict)
     signal: int = 0
 
 
