@@ -13,7 +13,7 @@ from shaketable.runtime.events import NodeView
 from shaketable.suites.tests import oracles
 from shaketable.suites.tests.oracles import Change, Lost, Placed, Released, Requested, Seen, Warmed
 
-NODES = ("n0", "n1", "n2", "n3", "n4")
+NODES = ("n0", "n1", "n2", "n3")
 MOST_UNITS = 6
 PAUSES_S = (0.0, 1.0, 4.0, 10.0)
 
@@ -97,7 +97,8 @@ def _released(draw: st.DrawFn, story: list[Change], _: int, now: float) -> list[
 def _seen(draw: st.DrawFn, story: list[Change], _: int, now: float) -> list[Change]:
     """A node joins, is announced to go, dies, or is not shown any more. Nothing ever comes back."""
     before = oracles.last_view(story)
-    node = draw(st.sampled_from(NODES))
+    in_use = [n for n in NODES if any(n == node for _, node in oracles.agents(story).values())]
+    node = draw(st.sampled_from([*NODES, *in_use, *in_use]))
     view = before.get(node)
     rest = [other for other in before.values() if other.node_id != node]
     if view is None:
@@ -118,10 +119,21 @@ AT_ONCE: tuple[Telling, ...] = (*_KINDS, _missing, _missing)  # the agents of a 
 ONE_BY_ONE: tuple[Telling, ...] = (*_KINDS, _warmed_one, _warmed_one)
 
 
+def _first_days(draw: st.DrawFn, unit: int, per_unit: int, story: list[Change]) -> list[Change]:
+    """A unit as far as it has come when the story begins: asked for, placed, or whole."""
+    nodes = tuple(draw(st.permutations(NODES))[:per_unit])
+    first = 1 + sum(isinstance(change, Warmed) for change in story)
+    agents = [Warmed(unit, first + at, node, 0.0) for at, node in enumerate(nodes)]
+    days: list[Change] = [Requested(unit, 0.0), Placed(unit, nodes, 0.0), *agents]
+    return days[: draw(st.sampled_from((1, 2, len(days), len(days))))]
+
+
 @st.composite
-def stories(draw: st.DrawFn, per_unit: int, kinds: tuple[Telling, ...], most: int = 24) -> list[Change]:
+def stories(draw: st.DrawFn, per_unit: int, kinds: tuple[Telling, ...], most: int = 16) -> list[Change]:
     story: list[Change] = []
     now = 0.0
+    for unit in range(1, 1 + draw(st.integers(0, 4))):
+        story += _first_days(draw, unit, per_unit, story)
     for _ in range(draw(st.integers(0, most))):
         now += draw(st.sampled_from(PAUSES_S))
         kind = draw(st.sampled_from(kinds))
