@@ -82,6 +82,15 @@ def _warmed_one(draw: st.DrawFn, story: list[Change], per_unit: int, now: float)
     return _missing(draw, story, per_unit, now)[:1]
 
 
+def _stray(draw: st.DrawFn, story: list[Change], _: int, now: float) -> list[Change]:
+    """An agent was starting when its unit was given back, and answers nevertheless."""
+    given_back = [change.unit for change in story if isinstance(change, Released)]
+    if not given_back:
+        return []
+    first = 1 + sum(isinstance(change, Warmed) for change in story)
+    return [Warmed(draw(st.sampled_from(given_back)), first, draw(st.sampled_from(NODES)), now)]
+
+
 def _lost(draw: st.DrawFn, story: list[Change], _: int, now: float) -> list[Change]:
     """An agent that has answered and was not lost; sometimes one whose unit has been given back meanwhile."""
     gone = {change.agent for change in story if isinstance(change, Lost)}
@@ -97,7 +106,8 @@ def _released(draw: st.DrawFn, story: list[Change], _: int, now: float) -> list[
 def _seen(draw: st.DrawFn, story: list[Change], _: int, now: float) -> list[Change]:
     """A node joins, is announced to go, dies, or is not shown any more. Nothing ever comes back."""
     before = oracles.last_view(story)
-    in_use = [n for n in NODES if any(n == node for _, node in oracles.agents(story).values())]
+    placed = {n for change in story if isinstance(change, Placed) for n in change.nodes}
+    in_use = sorted(placed | {n for _, n in oracles.agents(story).values()})
     node = draw(st.sampled_from([*NODES, *in_use, *in_use]))
     view = before.get(node)
     rest = [other for other in before.values() if other.node_id != node]
@@ -114,25 +124,30 @@ def _seen(draw: st.DrawFn, story: list[Change], _: int, now: float) -> list[Chan
     return [Seen((*rest, changed))]
 
 
-_KINDS: tuple[Telling, ...] = (_requested, _placed, _lost, _released, _seen, _seen)
+_KINDS: tuple[Telling, ...] = (_requested, _placed, _lost, _lost, _released, _stray, _seen, _seen)
 AT_ONCE: tuple[Telling, ...] = (*_KINDS, _missing, _missing)  # the agents of a unit answer together
 ONE_BY_ONE: tuple[Telling, ...] = (*_KINDS, _warmed_one, _warmed_one)
 
 
 def _first_days(draw: st.DrawFn, unit: int, per_unit: int, story: list[Change]) -> list[Change]:
-    """A unit as far as it has come when the story begins: asked for, placed, or whole."""
-    nodes = tuple(draw(st.permutations(NODES))[:per_unit])
+    """A unit as far as it has come when the story begins: asked for, placed, whole. Few nodes, so that units share
+    them; the agents of one in four answer before the news of its place."""
+    nodes = tuple(draw(st.permutations(NODES[: max(2, per_unit)]))[:per_unit])
     first = 1 + sum(isinstance(change, Warmed) for change in story)
     agents = [Warmed(unit, first + at, node, 0.0) for at, node in enumerate(nodes)]
-    days: list[Change] = [Requested(unit, 0.0), Placed(unit, nodes, 0.0), *agents]
-    return days[: draw(st.sampled_from((1, 2, len(days), len(days))))]
+    asked, placed = Requested(unit, 0.0), Placed(unit, nodes, 0.0)
+    return draw(
+        st.sampled_from(
+            ([asked], [asked, placed], [asked, placed, *agents], [asked, *agents], [asked, placed, *agents])
+        )
+    )
 
 
 @st.composite
 def stories(draw: st.DrawFn, per_unit: int, kinds: tuple[Telling, ...], most: int = 16) -> list[Change]:
     story: list[Change] = []
     now = 0.0
-    for unit in range(1, 1 + draw(st.integers(0, 4))):
+    for unit in range(1, 1 + draw(st.integers(0, 5))):
         story += _first_days(draw, unit, per_unit, story)
     for _ in range(draw(st.integers(0, most))):
         now += draw(st.sampled_from(PAUSES_S))
