@@ -156,5 +156,11 @@ def stories(draw: st.DrawFn, per_unit: int, kinds: tuple[Telling, ...], most: in
     return story
 
 
+def whole(unit: int, *nodes: str) -> list[Change]:
+    """A unit with an agent on each node; the agents of unit 3 are 30, 31, ..."""
+    agents = [Warmed(unit, 10 * unit + at, node, 0.0) for at, node in enumerate(nodes)]
+    return [Requested(unit, 0.0), Placed(unit, nodes, 0.0), *agents]
+
+
 def last_moment_s(story: oracles.Story) -> float:
     return max((change.at_s for change in story if not isinstance(change, Released | Seen)), default=0.0)

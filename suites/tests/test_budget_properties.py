@@ -8,7 +8,7 @@ import itertools
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shaketable.runtime import budget
@@ -96,6 +96,11 @@ def test_what_is_spent_is_what_the_docs_charge_for_the_endings_since_the_run_was
     assert spent == {account: oracles.charges(log, account) for account in ACCOUNTS}
 
 
+START_FAILED = ended(1, "start_failed", "max_start_failures")
+INTERRUPTED_NEXT = [opened(), started(1), START_FAILED, started(2), ended(2, "interrupted", None)]
+
+
+@example(INTERRUPTED_NEXT)
 @given(logs())
 @settings(seeded)
 def test_rows_of_failures_are_counted_backwards_from_the_end_of_the_log(log: list[AnyRecord]) -> None:

@@ -17,6 +17,7 @@ from shaketable.suites.tests.capacity_stories import (
     last_moment_s,
     stories,
     told,
+    whole,
 )
 from shaketable.suites.tests.oracles import Change, Lost, Placed, Released, Requested, Seen, Warmed
 
@@ -24,13 +25,6 @@ seeded = settings(deadline=None, derandomize=True)
 sizes = st.sampled_from((1, 1, 2, 3))  # agents in a unit
 any_order = sizes.flatmap(lambda size: st.tuples(st.just(size), stories(size, ONE_BY_ONE)))
 at_once = sizes.flatmap(lambda size: st.tuples(st.just(size), stories(size, AT_ONCE)))
-
-
-def whole(unit: int, *nodes: str) -> list[Change]:
-    """A unit with an agent on each node; the agents of unit 3 are 30, 31, ..."""
-    agents = [Warmed(unit, 10 * unit + at, node, 0.0) for at, node in enumerate(nodes)]
-    return [Requested(unit, 0.0), Placed(unit, nodes, 0.0), *agents]
-
 
 # Chance comes by these too seldom: who is suspect after a loss, and until when.
 PAIR = [*whole(1, "n0"), *whole(2, "n0")]

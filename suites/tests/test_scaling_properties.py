@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shaketable.runtime.capacity import Capacity
@@ -21,6 +21,7 @@ from shaketable.suites.tests.capacity_stories import (
     after,
     last_moment_s,
     stories,
+    whole,
 )
 from shaketable.suites.tests.oracles import Change, Placed, Requested, Warmed
 
@@ -128,6 +129,14 @@ def test_the_wait_for_more_ends_within_start_settle_s_if_nothing_more_happens(
     assert bool(start(case, now, enough_since).units) == bool(case.largest)
 
 
+# Chance comes by these too seldom: two units are whole, one trains, and a third is warming.
+WARMING = [*whole(1, "n0"), *whole(2, "n1"), Requested(3, 0.0), Placed(3, ("n2",), 1.0)]
+ONE_OF_THREE = Case(1, WARMING, Bounds(1, 3), 2.0, settle_s=5.0)
+ONE_OF_TWO = Case(1, WARMING, Bounds(1, 2), 2.0, settle_s=5.0)
+
+
+@example(ONE_OF_THREE, 1, 0.0)
+@example(ONE_OF_TWO, 1, 0.0)
 @given(cases(), st.integers(1, MOST_UNITS), st.sampled_from((-4.0, 0.0, 1.0, 10.0)))
 @settings(seeded)
 def test_a_healthy_run_grows_to_the_largest_legal_world_when_it_is_due_and_nothing_is_warming(
