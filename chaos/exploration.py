@@ -22,6 +22,7 @@ from shaketable.chaos.invariants.findings import Invariant
 from shaketable.chaos.invariants.view import History
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Plan, Trigger
 from shaketable.chaos.simulation import Played, Weather
+from shaketable.chaos.subjects.simulated.world import Chance
 
 MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
@@ -110,9 +111,12 @@ def _configuration(rng: random.Random) -> Configuration:
 
 def _weather(rng: random.Random) -> Weather:
     rough = rng.random() < 0.5
+    chance = Chance(
+        answer=rng.choice((0.01, 0.1)), record=rng.choice((0.0, 0.1)), upload=rng.choice((0.0, 0.02)),
+        start=rng.choice((0.0, 0.02)), agent=rng.choice((0.0, 0.05)),
+    )  # fmt: skip
     return Weather(
-        lost_answers=rng.choice((0.01, 0.1)) if rough else 0.0, storage_failures=rng.choice((0.0, 0.1)) if rough else 0.0,
-        upload_failures=rng.choice((0.0, 0.02)) if rough else 0.0, heals=True,
+        chance=chance if rough else Chance(), heals=True,
         settings={
             "unit_wait_s": rng.choice((3.0, 30.0)), "finish_uploads_s": rng.choice((0.5, 10.0)),
             "hold_timeout_s": rng.choice((2.0, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),

@@ -42,7 +42,7 @@ from shaketable.chaos.plan import FaultPlan, Plan
 from shaketable.chaos.subjects.simulated.agent import Worker
 from shaketable.chaos.subjects.simulated.faults import INJECTIONS, Injection
 from shaketable.chaos.subjects.simulated.run import RUNTIME_BUGS, SimulatedRun
-from shaketable.chaos.subjects.simulated.world import Pace, Writer
+from shaketable.chaos.subjects.simulated.world import Chance, Pace, Writer
 from shaketable.chaos.targets import Hit, TargetMissed
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.protocol import ClusterError
@@ -64,9 +64,7 @@ class Weather:
     """What a simulated world does besides the faults of the method. `settings` go to the runtime's RunConfig."""
 
     hosts: int = 1
-    lost_answers: float = 0.0
-    storage_failures: float = 0.0
-    upload_failures: float = 0.0
+    chance: Chance = field(default_factory=Chance)
     pace: Pace = field(default_factory=Pace)
     settings: dict[str, Any] = field(default_factory=dict)
     heals: bool = False  # bring back capacity and driver when nothing goes on any more
@@ -115,9 +113,8 @@ class _Play:
         self._rng = random.Random(f"{seed}/world")
         self.run_under_test = SimulatedRun(
             plan.configuration, self._rng, self.hear, self._watched_step, self._exited, hosts=weather.hosts,
-            pace=weather.pace, settings=weather.settings, lost_answers=weather.lost_answers,
-            storage_failures=weather.storage_failures, upload_failed=self._upload_failed,
-            upload_failures=weather.upload_failures,
+            pace=weather.pace, settings=weather.settings, chance=weather.chance,
+            failed_by_weather=self._failed_by_weather,
         )  # fmt: skip
         self._timeline = self.run_under_test.timeline
         self.harness = Writer(self.run_under_test.world, "harness")
@@ -233,7 +230,7 @@ class _Play:
         waiting = self._waiting.get(type(event))
         if waiting:
             self._hold_against(event, waiting)
-        for armed in self._until if self._until else ():
+        for armed in self._until or ():
             if armed.until is not None and armed.until.feed(event):
                 self._heal_if_due(armed)
 
@@ -365,15 +362,15 @@ class _Play:
 
     # ---- what the weather does
 
-    def _upload_failed(self, worker: Worker) -> None:
-        """Told like a fault, for the ledger: the worker's `report()` raises, and that is charged."""
+    def _failed_by_weather(self, name: str, worker: Worker) -> None:
+        """Told like a fault, for the ledger."""
         self._weather_faults += 1
         fork, number = worker.fork, WEATHER_FAULT + self._weather_faults
         self.harness.say(
-            FaultInjected, fault=number, name="fail_upload", target={"rank": fork.rank}, pids=[worker.pid],
-            ranks=[fork.rank], term=fork.term, attempt=fork.attempt,
+            FaultInjected, fault=number, name=name, target={"rank": fork.rank}, pids=[worker.pid], ranks=[fork.rank],
+            term=fork.term, attempt=fork.attempt,
         )  # fmt: skip
-        self.harness.say(FaultObserved, fault=number, name="fail_upload", evidence="refused", after_ms=0.0)
+        self.harness.say(FaultObserved, fault=number, name=name, evidence="refused", after_ms=0.0)
 
     # ---- help that is not in the method: a stated core comes back, so that the run can converge
 

@@ -31,10 +31,12 @@ ACCOUNT_OF = {
     "freeze_node": FAILURES,
     "sigterm_node": PREEMPTIONS,
     "drain_node": PREEMPTIONS,
-    "fail_upload": FAILURES,  # in simulation: the storage refuses a checkpoint
+    "fail_upload": FAILURES,  # in simulation: the storage refuses a checkpoint,
+    "fail_start": STARTS,  # a worker dies before it is in the training function
 }  # everything else (add_node, the driver faults) is never charged
 ANNOUNCED = ("sigterm_node", "drain_node")
 RECLAIMS = ("sigkill_worker", "sigkill_node", "freeze_node")  # what the end of an announced node looks like
+LEAVING = ("STOPPING", "WAITING", "BACKOFF", "FAILED", "INTERRUPTED")
 DRIVER_FAULTS = ("sigkill_driver", "sigterm_driver", "sigint_driver", "relaunch_driver")
 OWN_FAILURE = -1  # stands for the job's own `fail_at` among the numbers of faults
 
@@ -80,7 +82,7 @@ def _accounts(history: History, attempt: Attempt, fault: FaultInjected) -> tuple
     """What a hit may be charged to. The loss of an announced node is a preemption, also when it is reclaimed early; a
     notice that the run had no time to read is none."""
     own = ACCOUNT_OF[fault.name]
-    if fault.name in ANNOUNCED and attempt.end_s - fault.at_s < NOTICE_S:
+    if fault.name in ANNOUNCED and _left_s(history, attempt, fault.at_s) - fault.at_s < NOTICE_S:
         return own, FAILURES
     if fault.name in RECLAIMS and _announced(history, attempt, fault):
         return own, PREEMPTIONS
@@ -185,7 +187,7 @@ def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
         return _was_done(history, attempt, fault)
     if _left_already(history, attempt, fault):
         return True
-    near = attempt.end_s - fault.at_s <= BORDER_S
+    near = _left_s(history, attempt, fault.at_s) - fault.at_s <= BORDER_S
     return attempt.end.cause == "resized" and near and room_at(history, fault.at_s) > attempt.world_size
 
 
@@ -194,10 +196,18 @@ def _left_already(history: History, attempt: Attempt, fault: FaultInjected) -> b
     Or the fault was a notice, and it was left before anybody could read that."""
     if attempt.end is None or attempt.end.cause not in ("resized", "preempted", "interrupted"):
         return False
-    if fault.name in ANNOUNCED and attempt.end_s - fault.at_s < NOTICE_S:
+    if fault.name in ANNOUNCED and _left_s(history, attempt, fault.at_s) - fault.at_s < NOTICE_S:
         return True
     states = (event for event in history.all(StateChanged) if event.term == attempt.end.term)
     return any(event.state == "STOPPING" and attempt.begin_s <= event.at_s < fault.at_s for event in states)
+
+
+def _left_s(history: History, attempt: Attempt, after_s: float) -> float:
+    """When the controller left the attempt, by its own word; its record may be long on its way to the log."""
+    term = attempt.end.term if attempt.end is not None else attempt.start.term
+    states = (event for event in history.all(StateChanged) if event.term == term and event.at_s >= after_s)
+    left = next((event.at_s for event in states if event.state in LEAVING), attempt.end_s)
+    return min(left, attempt.end_s)
 
 
 def _thawed(history: History, fault: FaultInjected, before_s: float) -> bool:

@@ -10,7 +10,7 @@ stale checkpoint, or a mix of two writers changes the digest for ever, and the w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any

@@ -251,6 +251,8 @@ class SimulatedDriver:
     # ---- commands
 
     def _execute(self, command: ev.Command) -> None:
+        if not self.alive:
+            return  # killed in the middle of its commands
         match command:
             case ev.SetTimer(name, at_s):
                 self._mark += 1
@@ -348,6 +350,10 @@ class SimulatedDriver:
             return
         if node.state == "gone":
             return  # Ray says so when it knows, and looks for another place
+        if self.world.rng.random() < self.world.chance.agent:
+            self.world.timeline.later(RETRY_AGENT_S, self._agent_up, number, generation, node)
+            self.feed(ev.AgentFailed(number, "the actor died in its constructor"))
+            return
         if any(agent.node is node and agent.alive and agent.number in self._peers for agent in unit.agents):
             return
         agent = SimulatedAgent(self.world, self, self._next_agent, number, node)

@@ -42,6 +42,10 @@ class Group:
         if not worker.runs:
             self._wait(worker, self.enter)
             return
+        if self.world.rng.random() < self.world.chance.start:
+            self.world.failed_by_weather("fail_start", worker)
+            self._raise(worker, "RuntimeError: the backend could not be started")
+            return
         worker.agent.up(ev.WorkerEntered(worker.fork.attempt, worker.fork.rank))
         worker.agent.contribute(self._all_entered)
 
@@ -264,7 +268,7 @@ class Group:
         if agent.node.state == "frozen":
             self.world.timeline.later(0.5, self._uploaded, worker, index, name, content)
             return
-        if self.world.rng.random() < self.world.upload_failures:
+        if self.world.rng.random() < self.world.chance.upload:
             self._upload_failed(worker, index)
             return
         path = f"state-{fork.rank}.json" if self.world.chain.sharded else STATE_FILE
@@ -281,7 +285,7 @@ class Group:
         fork = worker.fork
         worker.agent.up(ev.UploadFailed(fork.attempt, fork.rank, index, "the storage refuses it"))
         if worker.alive:
-            self.world.upload_failed(worker)
+            self.world.failed_by_weather("fail_upload", worker)
             self._raise(worker, "OSError: a checkpoint could not be uploaded: the storage refuses it")
 
     # ---- returning from a report, and the hold

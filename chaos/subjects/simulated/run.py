@@ -16,7 +16,7 @@ from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects.simulated.agent import Worker
 from shaketable.chaos.subjects.simulated.driver import RUN, SimulatedDriver
 from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRecords
-from shaketable.chaos.subjects.simulated.world import Pace, World
+from shaketable.chaos.subjects.simulated.world import Chance, Pace, World
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.simulated import SimulatedCluster, Timeline
 from shaketable.runtime.controller import IllegalEvent
@@ -34,16 +34,15 @@ class SimulatedRun:
     def __init__(
         self, configuration: Configuration, rng: random.Random, hear: Callable[[AnyEvent], None],
         watched_step: Callable[[int, int], int | None], exited: Callable[[int, int], None], *,
-        hosts: int = 1, pace: Pace | None = None, settings: dict[str, Any] | None = None,
-        lost_answers: float = 0.0, storage_failures: float = 0.0, upload_failures: float = 0.0,
-        upload_failed: Callable[[Worker], None],
+        hosts: int = 1, pace: Pace | None = None, settings: dict[str, Any] | None = None, chance: Chance,
+        failed_by_weather: Callable[[str, Worker], None],
     ) -> None:  # fmt: skip
         self.timeline = Timeline()
         self.cluster = SimulatedCluster(self.timeline, rng, configuration.nodes, hosts=hosts)
-        records = SimulatedRecords(rng, lost_answers, storage_failures)
+        records = SimulatedRecords(rng, chance.answer, chance.record)
         self.world = World(
             self.timeline, rng, self.cluster, ChainConfig.of(configuration.job_config), hear, watched_step, records,
-            self._taken_over, upload_failed, upload_failures, pace=pace or Pace(),
+            self._taken_over, failed_by_weather, chance, pace=pace or Pace(),
         )  # fmt: skip
         self._configuration, self._exited = configuration, exited
         self._hosts, self._settings = hosts, settings

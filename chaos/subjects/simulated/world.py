@@ -41,6 +41,19 @@ class Pace:
     slow_by: float = 20.0
 
 
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """How often, out of 1, something goes wrong by itself. `answer`: a record is stored and the answer lost; `record`: it
+    is refused, once; `upload`: a checkpoint is refused for good; `start`: a worker dies before it is in the function;
+    `agent`: an agent does not come up, and is tried again."""
+
+    answer: float = 0.0
+    record: float = 0.0
+    upload: float = 0.0
+    start: float = 0.0
+    agent: float = 0.0
+
+
 class Writer:
     """One testifying process: stamps its events."""
 
@@ -72,8 +85,8 @@ class World:
     watched_step: Callable[[int, int], int | None]  # (step, world size) -> the next step a trigger waits for
     records: SimulatedRecords
     taken_over: Callable[[SimulatedDriver], None]  # by this driver, from whoever had the run before
-    upload_failed: Callable[[Worker], None]
-    upload_failures: float = 0.0
+    failed_by_weather: Callable[[str, Worker], None]  # told before it is felt
+    chance: Chance
     checkpoints: SimulatedCheckpoints = field(default_factory=SimulatedCheckpoints)
     pace: Pace = field(default_factory=Pace)
     next_pid: int = 1000
