@@ -7,6 +7,7 @@ Everything random comes from the experiment's seed: the same seed gives the same
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -123,6 +124,10 @@ class _Play:
         self._drivers: list[AnyEvent] = []
         self._waiting: dict[type | int, list[Armed]] = {}  # by what their triggers have to be fed with
         self._steps: dict[int, Armed] = {}  # those of them that wait for a step
+        self._lowest, self._sized = (
+            math.inf,
+            False,
+        )  # of the steps waited for; whether one counts in some world only
         for each in armed:
             self._sort_in(each, None)
         self._until: list[Armed] = []
@@ -230,7 +235,7 @@ class _Play:
         waiting = self._waiting.get(type(event))
         if isinstance(event, FaultObserved) and event.fault in self._waiting:
             self._hold_against(event, self._waiting[event.fault])
-        if waiting:
+        if waiting and (not isinstance(event, Stepped) or event.step >= self._lowest):
             self._hold_against(event, waiting)
         for armed in self._until or ():
             if armed.until is not None and armed.until.feed(event):
@@ -245,7 +250,8 @@ class _Play:
                 continue
             waiting.remove(armed)
             armed.fired = True
-            self._steps.pop(armed.number, None)
+            if self._steps.pop(armed.number, None) is not None:
+                self._look_at_steps()
             if armed.until is not None:
                 self._until.append(armed)
             self._on_the_way += 1
@@ -262,11 +268,17 @@ class _Play:
         waiting.append(armed)
         if kind is Stepped:
             self._steps[armed.number] = armed
+            self._look_at_steps()
+
+    def _look_at_steps(self) -> None:
+        conditions = [armed.trigger.condition for armed in self._steps.values()]
+        self._lowest = min((c.step for c in conditions if c.step is not None), default=math.inf)
+        self._sized = any(condition.size is not None for condition in conditions)
 
     def _watched_step(self, step: int, world_size: int) -> int | None:
         """The next step at which a trigger may come true."""
-        if not self._steps and not self._until:
-            return None
+        if not self._until and not self._sized:
+            return max(step + 1, int(self._lowest)) if self._steps else None
         watches = [*(a.trigger for a in self._steps.values()), *(a.until for a in self._until if a.until)]
         wanted = (watch.next_step(step, world_size) for watch in watches)
         return min((step for step in wanted if step is not None), default=None)

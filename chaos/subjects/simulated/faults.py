@@ -63,15 +63,25 @@ class OnWorkers(Injection):
         self.workers = tuple(self.run.workers(self.hit.pids))
 
 
+@dataclass
 class SigkillWorker(OnWorkers):
+    """Gone, and silent since: a worker may also come to its own end."""
+
     name = "sigkill_worker"
+    sent_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        OnWorkers.__post_init__(self)
+        self.sent_s = self.run.timeline.now
 
     def inject(self) -> None:
         for worker in self.workers:
             worker.group.kill(worker)
 
     def observe(self) -> str | None:
-        return "gone" if self.hit.pids and not self.run.workers(self.hit.pids) else None
+        if not self.hit.pids or self.run.workers(self.hit.pids):
+            return None
+        return "gone" if all(worker.writer.last_s <= self.sent_s for worker in self.workers) else None
 
 
 class RaiseInWorker(OnWorkers):
@@ -175,18 +185,21 @@ class AddNode(Injection):
 
 @dataclass
 class OnDriver(Injection):
+    signal: ClassVar[int]
     driver: SimulatedDriver | None = None
 
     def __post_init__(self) -> None:
         self.driver = self.run.drivers.get(self.hit.pids[0]) if self.hit.pids else None
 
     def observe(self) -> str | None:
-        gone = self.driver is not None and self.driver.pid not in self.run.drivers
-        return "gone" if gone else None
+        """It has exited because of the signal, not for reasons of its own."""
+        if self.driver is None or self.driver.pid in self.run.drivers:
+            return None
+        return "gone" if self.run.codes.get(self.driver.pid) == 128 + self.signal else None
 
 
 class SigkillDriver(OnDriver):
-    name = "sigkill_driver"
+    name, signal = "sigkill_driver", 9
 
     def inject(self) -> None:
         if self.driver is not None:

@@ -30,7 +30,9 @@ class Group:
         self._done = False  # some rank has returned from the function
         self._halted: set[Worker] = set()  # frozen, or on a frozen node
         self._busy: set[Worker] = set()  # inside a report: uploading, or held
-        self._owing: dict[Worker, int] = {}  # reports that the group has come to and the rank has not made yet
+        self._owing: dict[
+            Worker, int
+        ] = {}  # reports that the group has come to and the rank has not made yet
         self._raising: list[Worker] = []
         self._untold: set[Worker] = set()  # holding, and not told until which report
         self._told: dict[Worker, int] = {}

@@ -51,6 +51,7 @@ class SimulatedRun:
         self._hosts, self._settings = hosts, settings
         self._changed: dict[str, Any] = {}
         self.drivers: dict[int, SimulatedDriver] = {}  # by pid, those that run
+        self.codes: dict[int, int] = {}  # exit codes, by pid
         self.launched = 0
 
     # ---- drivers
@@ -68,6 +69,7 @@ class SimulatedRun:
     def _gone(self, launch: int, code: int) -> None:
         for pid in [pid for pid, driver in self.drivers.items() if driver.launch == launch]:
             del self.drivers[pid]
+            self.codes[pid] = code
             self._exited(launch, code)
 
     def _taken_over(self, by: SimulatedDriver) -> None:

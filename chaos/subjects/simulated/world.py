@@ -57,14 +57,15 @@ class Chance:
 class Writer:
     """One testifying process: stamps its events."""
 
-    __slots__ = ("_seq", "name", "world")
+    __slots__ = ("_seq", "last_s", "name", "world")
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self._seq = world, name, 0
+        self.last_s = 0.0  # when it last said something, virtual time
 
     def say(self, kind: type[Event], **fields: object) -> None:
         world, seq = self.world, self._seq
-        self._seq = seq + 1
+        self._seq, self.last_s = seq + 1, world.timeline.now
         event = kind(writer=self.name, seq=seq, at_s=EPOCH_S + world.timeline.now, **fields)
         world.hear(event)  # type: ignore[arg-type]
 
