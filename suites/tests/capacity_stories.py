@@ -20,26 +20,26 @@ PAUSES_S = (0.0, 1.0, 4.0, 10.0)
 Telling = Callable[[st.DrawFn, list[Change], int, float], list[Change]]
 
 
-def told(capacity: Capacity, change: Change) -> Capacity:
+def tell(capacity: Capacity, change: Change) -> None:
     match change:
         case Requested(unit, at_s):
-            return capacity.requested(unit, at_s)
+            capacity.requested(unit, at_s)
         case Placed(unit, nodes, at_s):
-            return capacity.placed(unit, nodes, at_s)
+            capacity.placed(unit, nodes, at_s)
         case Warmed(unit, agent, node, at_s):
-            return capacity.warmed(unit, agent, node, at_s)
+            capacity.warmed(unit, agent, node, at_s)
         case Lost(agent, at_s):
-            return capacity.lost(agent, at_s)
+            capacity.lost(agent, at_s)
         case Released(unit):
-            return capacity.released(unit)
+            capacity.released(unit)
         case Seen(nodes):
-            return capacity.seen(nodes)
+            capacity.seen(nodes)
 
 
 def after(story: oracles.Story, per_unit: int) -> Capacity:
-    capacity = Capacity({}, {}, agents_per_unit=per_unit)
+    capacity = Capacity(per_unit)
     for change in story:
-        capacity = told(capacity, change)
+        tell(capacity, change)
     return capacity
 
 

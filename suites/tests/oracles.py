@@ -164,6 +164,12 @@ def usable(story: Story, per_unit: int) -> list[UnitId]:
     ]
 
 
+def starting_since_s(story: Story, unit: UnitId, per_unit: int) -> float:
+    where = place(story, unit, per_unit)
+    assert where is not None
+    return where[1]
+
+
 def coming(story: Story, per_unit: int, now: float, patience_s: float) -> list[UnitId]:
     """It has its place on sound nodes, its agents have not all answered, and not for longer than we are patient."""
     result = []

@@ -136,6 +136,7 @@ def test_the_pause_starts_with_the_second_ending_and_doubles_up_to_its_ceiling(n
 
 
 @given(st.integers(2, 60))
+@settings(seeded)
 def test_runs_that_failed_together_do_not_retry_together(n: int) -> None:
     assert len({budget.backoff_s(n, jitter / 10) for jitter in range(10)}) == 10
 

@@ -70,7 +70,6 @@ def test_what_is_held_below_min_is_given_back_after_unit_wait_s_whatever_happens
     assert set(armed) <= {301.0}
 
 
-@pytest.mark.xfail(strict=True, reason="nobody looks at a spent budget when a driver takes over (issue 4)")
 def test_a_driver_that_dies_between_the_last_charge_and_run_failed_gives_the_run_no_further_attempt() -> None:
     run = opened()
     for record in (started(1), ended(1), rec.Opened(term=2, configuration={})):
