@@ -74,13 +74,15 @@ class Capacity:
         self.shelves.add(unit)
 
     def placed(self, number: UnitId, node_ids: Iterable[str], now: float) -> None:
+        """Ray has found a place. This news may come late: who has heard from all its agents knows better."""
         unit = self.units.get(number)
-        if unit is None or unit.state not in ("pending", "warming"):
+        if unit is None or unit.was_whole:
             return
         self.shelves.remove(unit)
-        self._put_on(unit, node_ids)
-        unit.nodes_are_those_of_warm = False
-        unit.state, unit.since_s = "warming", now
+        for node_id in node_ids:
+            self._add_node(unit, node_id)
+        if unit.state == "pending":
+            unit.state, unit.since_s = "warming", now
         self.shelves.add(unit)
 
     def warmed(self, number: UnitId, agent: AgentId, node_id: str, now: float) -> None:
@@ -91,12 +93,13 @@ class Capacity:
         self.shelves.remove(unit)
         unit.warm[agent] = node_id
         self._owner[agent] = unit
-        if not unit.nodes_are_those_of_warm:
+        if unit.state != "warming":
+            unit.state, unit.since_s = "warming", now
+        if len(unit.warm) == self.agents_per_unit:
             self._put_on(unit, unit.warm.values())
-            unit.nodes_are_those_of_warm = True
-        elif node_id not in unit.nodes:
+            unit.state, unit.since_s, unit.was_whole = "ready", now, True
+        else:
             self._add_node(unit, node_id)
-        unit.state, unit.since_s = "ready" if self._whole(unit) else "warming", now
         self.shelves.add(unit)
         if node_id in self.suspects:
             self.suspects.discard(node_id)
@@ -109,7 +112,6 @@ class Capacity:
             return
         self.shelves.remove(unit)
         node_id = unit.warm.pop(agent)
-        unit.nodes_are_those_of_warm = False
         unit.state, unit.since_s = "lost", now
         self.shelves.add(unit)
         self.suspects.add(node_id)
@@ -126,9 +128,10 @@ class Capacity:
 
     def seen(self, nodes: Iterable[NodeView]) -> None:
         """Ray's newer view. Its *dead* is final and clears suspicion: node ids never return."""
-        view = {node.node_id: node for node in nodes}
+        view = {node.node_id: self._with_notice(node) for node in nodes}
         changed = {name: node for name, node in view.items() if self._differs(node)}
-        changed.update({name: NodeView(name, alive=False) for name in self._present - view.keys()})
+        gone = self._present - view.keys()
+        changed.update({name: self._with_notice(NodeView(name, alive=False)) for name in gone})
         self.nodes.update(changed)
         self._present = set(view)
         cleared = {name for name in self.suspects if self.dead(name)}
@@ -139,12 +142,16 @@ class Capacity:
 
     # ---- keeping the counts
 
+    def _with_notice(self, node: NodeView) -> NodeView:
+        """Ray never withdraws a drain; that it does not show it any more when the node is dead withdraws nothing."""
+        known = self.nodes.get(node.node_id)
+        if node.draining or known is None or not known.draining:
+            return node
+        return NodeView(node.node_id, node.alive, draining=True, drain_deadline_s=known.drain_deadline_s)
+
     def _differs(self, node: NodeView) -> bool:
         known = self.nodes.get(node.node_id)
         return known is not node and known != node
-
-    def _whole(self, unit: Unit) -> bool:
-        return len(unit.warm) == self.agents_per_unit
 
     def _put_on(self, unit: Unit, node_ids: Iterable[str]) -> None:
         """These nodes, and no others, are under the unit."""
@@ -154,10 +161,12 @@ class Capacity:
             if not there:
                 del self._on[node_id]
         unit.nodes, unit.doomed, unit.unsound = {}, 0, 0
-        for node_id in dict.fromkeys(node_ids):
+        for node_id in node_ids:
             self._add_node(unit, node_id)
 
     def _add_node(self, unit: Unit, node_id: str) -> None:
+        if node_id in unit.nodes:
+            return
         unit.nodes[node_id] = None
         self._on.setdefault(node_id, {})[unit.number] = unit
         unit.doomed += node_id in self._doomed

@@ -20,7 +20,8 @@ UnitState = Literal["pending", "warming", "ready", "lost"]
 @dataclass(slots=True, eq=False)
 class Unit:
     """`since_s`: when it entered its state. `nodes`: the distinct nodes under it, as keys, of which so many are
-    `doomed`, and `unsound` (doomed, dead or suspect). `warm`: agent -> node. Only its Capacity changes a unit."""
+    `doomed`, and `unsound` (doomed, dead or suspect): of a whole unit those of its agents, else where it was placed or
+    last whole, and what has been heard from since. `warm`: agent -> node. Only its Capacity changes a unit."""
 
     number: UnitId
     state: UnitState
@@ -29,7 +30,7 @@ class Unit:
     warm: dict[AgentId, str] = field(default_factory=dict)
     doomed: int = 0
     unsound: int = 0
-    nodes_are_those_of_warm: bool = False
+    was_whole: bool = False  # once: all of its agents had answered
 
     @property
     def node_ids(self) -> tuple[str, ...]:
@@ -66,14 +67,18 @@ class Shelves:
     def any_pending(self) -> bool:
         return bool(self._pending)
 
-    def any_coming(self, now: float, patience_s: float) -> bool:
-        """A unit has its place on sound nodes and its agents are starting, for `patience_s` at most."""
+    def last_coming_since_s(self, now: float, patience_s: float) -> float | None:
+        """Of the units that have their place on sound nodes and whose agents have been starting, for less than
+        `patience_s`: since when has the last? None: there is none."""
         warming = self._warming_in_order()
-        return bool(warming) and now < next(reversed(warming.values())).since_s + patience_s
+        if not warming:
+            return None
+        last_s = next(reversed(warming.values())).since_s
+        return last_s if now < last_s + patience_s else None
 
     def first_coming_since_s(self, now: float, patience_s: float) -> float | None:
-        """Since when the first of those has been starting."""
-        if not self.any_coming(now, patience_s):
+        """Since when has the first of those?"""
+        if self.last_coming_since_s(now, patience_s) is None:
             return None
         warming = self._warming_in_order().values()
         return next(unit.since_s for unit in warming if now < unit.since_s + patience_s)

@@ -24,7 +24,6 @@ DRAINING = ev.NodeView("n0", alive=True, draining=True, drain_deadline_s=600.0)
 DEAD, WELL = ev.NodeView("n0", alive=False), ev.NodeView("n1", alive=True)
 
 
-@pytest.mark.xfail(strict=True, reason="the notice is forgotten with the node (issue 4)")
 def test_the_death_of_a_draining_node_that_ray_sees_before_its_agent_is_silent_is_a_preemption() -> None:
     """Ray 2.60 shows the node as dead, and no longer as draining, 12 s after it vanished; silence takes 20 s."""
     controller = running(**NO_FAILURE)
@@ -35,7 +34,6 @@ def test_the_death_of_a_draining_node_that_ray_sees_before_its_agent_is_silent_i
     assert controller.run.ended[-1].cause == "preempted"
 
 
-@pytest.mark.xfail(strict=True, reason="the notice is forgotten with the node (issue 4)")
 def test_the_replacement_for_a_draining_node_is_kept_when_the_node_dies() -> None:
     controller = running(**NO_FAILURE)
     asked = controller.handle(ev.NodesChanged((DRAINING, WELL)), 1.0)
