@@ -57,7 +57,7 @@ def decide_start(
 
 
 def _start_is_put_off_until(capacity: Capacity, now: float, enough_since_s: float, settle_s: float) -> float:
-    """`settle_s` at most, and no longer than anything is expected: a unit until it is given up, a place for a moment."""
+    """`settle_s` at most, and only for what is expected: a unit until it is given up, a place for a moment."""
     last_since_s = capacity.shelves.last_coming_since_s(now, settle_s)
     if last_since_s is not None:
         return min(enough_since_s, last_since_s) + settle_s
