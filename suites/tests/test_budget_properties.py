@@ -198,9 +198,14 @@ class Unlucky:
                 self.feed(ev.WorkerFailed(self.number, 0, "killed by SIGSEGV", signal=11))
             case "preempted":
                 self.feed(ev.NodesChanged((ev.NodeView(self.node, alive=True, draining=True),)))
-                self.feed(ev.AgentLost(self.agent, "broke"))
+                self.lose_node()
             case _:
-                self.feed(ev.AgentLost(self.agent, "broke"))
+                self.lose_node()
+
+    def lose_node(self) -> None:
+        """Told by the agent, or by Ray, which by then does not speak of a drain any more."""
+        dead = ev.NodesChanged((ev.NodeView(self.node, alive=False),))
+        self.feed(dead if self.number % 2 else ev.AgentLost(self.agent, "broke"))
 
 
 MISFORTUNES: tuple[Cause, ...] = ("worker_error", "worker_death", "node_lost", "preempted")
