@@ -208,6 +208,8 @@ def settle(signs: Sequence[Sign], *, all_entered: bool) -> Ending:
         cause = "start_failed"
     elif first.kind == "lost":
         cause = "node_lost"
-    elif first.kind == "death":
+    elif (
+        first.kind == "death" or first.signal is not None
+    ):  # an abort may be an echo, but it never is an exception
         cause = "worker_death"
     return Ending(cause, first.detail, first.rank, first.node_id)

@@ -19,7 +19,6 @@ ACCOUNT_OF: Mapping[Cause, Account | None] = {
     "resized": None,
     "driver_lost": None,
     "interrupted": None,
-    "storage": None,
 }
 
 _FIRST_BACKOFF_S = 0.5

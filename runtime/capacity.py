@@ -31,7 +31,9 @@ class Capacity:
         self._unsound: set[str] = set()
         self._present: set[str] = set()  # in Ray's last view
         self._on: dict[str, dict[UnitId, Unit]] = {}
+        self._dead: set[str] = set()
         self._owner: dict[AgentId, Unit] = {}
+        self._warm_on: dict[str, set[AgentId]] = {}
         self.shelves = Shelves()
 
     # ---- questions
@@ -41,8 +43,7 @@ class Capacity:
         return node is not None and node.draining
 
     def dead(self, node_id: str) -> bool:
-        node = self.nodes.get(node_id)
-        return node is not None and not node.alive
+        return node_id in self._dead
 
     def owner(self, agent: AgentId) -> Unit | None:
         return self._owner.get(agent)
@@ -64,8 +65,10 @@ class Capacity:
         return [found[number] for number in sorted(found)]
 
     def buried_units(self) -> list[Unit]:
-        """Lost, and every node under it is dead: nothing will answer from there any more."""
-        return [unit for unit in self.shelves.lost() if unit.nodes and all(map(self.dead, unit.nodes))]
+        """Broken for good: a node under each is dead."""
+        nodes = self._on.keys() & self._dead
+        found = {number: unit for node in nodes for number, unit in self._on[node].items()}
+        return [found[number] for number in sorted(found) if found[number].buried]
 
     # ---- changes
 
@@ -74,13 +77,15 @@ class Capacity:
         self.shelves.add(unit)
 
     def placed(self, number: UnitId, node_ids: Iterable[str], now: float) -> None:
+        """Ray has found a place. This news may come late: who has heard from all its agents knows better."""
         unit = self.units.get(number)
-        if unit is None or unit.state not in ("pending", "warming"):
+        if unit is None or unit.was_whole:
             return
         self.shelves.remove(unit)
-        self._put_on(unit, node_ids)
-        unit.nodes_are_those_of_warm = False
-        unit.state, unit.since_s = "warming", now
+        for node_id in node_ids:
+            self._add_node(unit, node_id)
+        if unit.state == "pending":
+            unit.state, unit.since_s = "warming", now
         self.shelves.add(unit)
 
     def warmed(self, number: UnitId, agent: AgentId, node_id: str, now: float) -> None:
@@ -91,12 +96,14 @@ class Capacity:
         self.shelves.remove(unit)
         unit.warm[agent] = node_id
         self._owner[agent] = unit
-        if not unit.nodes_are_those_of_warm:
+        self._warm_on.setdefault(node_id, set()).add(agent)
+        if unit.state != "warming":
+            unit.state, unit.since_s = "warming", now
+        if len(unit.warm) == self.agents_per_unit:
             self._put_on(unit, unit.warm.values())
-            unit.nodes_are_those_of_warm = True
-        elif node_id not in unit.nodes:
+            unit.state, unit.since_s, unit.was_whole = "ready", now, True
+        else:
             self._add_node(unit, node_id)
-        unit.state, unit.since_s = "ready" if self._whole(unit) else "warming", now
         self.shelves.add(unit)
         if node_id in self.suspects:
             self.suspects.discard(node_id)
@@ -104,16 +111,16 @@ class Capacity:
 
     def lost(self, agent: AgentId, now: float) -> None:
         """An agent is gone: its unit is no longer whole and its node is suspect."""
-        unit = self._owner.pop(agent, None)
+        unit = self._owner.get(agent)
         if unit is None:
             return
         self.shelves.remove(unit)
-        node_id = unit.warm.pop(agent)
-        unit.nodes_are_those_of_warm = False
+        node_id = self._forget(agent)
         unit.state, unit.since_s = "lost", now
         self.shelves.add(unit)
-        self.suspects.add(node_id)
-        self._judge(node_id)
+        if node_id not in self._dead:
+            self.suspects.add(node_id)
+            self._judge(node_id)
 
     def released(self, number: UnitId) -> None:
         unit = self.units.pop(number, None)
@@ -121,30 +128,49 @@ class Capacity:
             return
         self.shelves.remove(unit)
         self._put_on(unit, ())
-        for agent in unit.warm:
-            del self._owner[agent]
+        for agent in list(unit.warm):
+            self._forget(agent)
 
-    def seen(self, nodes: Iterable[NodeView]) -> None:
-        """Ray's newer view. Its *dead* is final and clears suspicion: node ids never return."""
-        view = {node.node_id: node for node in nodes}
+    def seen(self, nodes: Iterable[NodeView]) -> list[AgentId]:
+        """Ray's newer view. Its *dead* is final and clears suspicion: node ids never return. Who answered from a node
+        that has died is given back, to be told as lost."""
+        view = {node.node_id: self._with_notice(node) for node in nodes}
         changed = {name: node for name, node in view.items() if self._differs(node)}
-        changed.update({name: NodeView(name, alive=False) for name in self._present - view.keys()})
+        gone = self._present - view.keys()
+        changed.update({name: self._with_notice(NodeView(name, alive=False)) for name in gone})
         self.nodes.update(changed)
         self._present = set(view)
-        cleared = {name for name in self.suspects if self.dead(name)}
-        self.suspects -= cleared
-        for name in changed.keys() | cleared:
+        died = {name for name, node in changed.items() if not node.alive} - self._dead
+        self._dead |= died
+        self.suspects -= died
+        for unit in (unit for name in died for unit in self._on.get(name, {}).values()):
+            unit.dead += 1
+        for name in changed:
             self._judge(name)
         self.view += bool(changed)
+        return sorted(agent for name in died for agent in self._warm_on.get(name, ()))
 
     # ---- keeping the counts
+
+    def _forget(self, agent: AgentId) -> str:
+        """The agent is no longer counted; the node on which it was."""
+        node_id = self._owner.pop(agent).warm.pop(agent)
+        there = self._warm_on[node_id]
+        there.remove(agent)
+        if not there:
+            del self._warm_on[node_id]
+        return node_id
+
+    def _with_notice(self, node: NodeView) -> NodeView:
+        """Ray never withdraws a drain; that it does not show it any more when the node is dead withdraws nothing."""
+        known = self.nodes.get(node.node_id)
+        if node.draining or known is None or not known.draining:
+            return node
+        return NodeView(node.node_id, node.alive, draining=True, drain_deadline_s=known.drain_deadline_s)
 
     def _differs(self, node: NodeView) -> bool:
         known = self.nodes.get(node.node_id)
         return known is not node and known != node
-
-    def _whole(self, unit: Unit) -> bool:
-        return len(unit.warm) == self.agents_per_unit
 
     def _put_on(self, unit: Unit, node_ids: Iterable[str]) -> None:
         """These nodes, and no others, are under the unit."""
@@ -153,15 +179,18 @@ class Capacity:
             del there[unit.number]
             if not there:
                 del self._on[node_id]
-        unit.nodes, unit.doomed, unit.unsound = {}, 0, 0
-        for node_id in dict.fromkeys(node_ids):
+        unit.nodes, unit.doomed, unit.unsound, unit.dead = {}, 0, 0, 0
+        for node_id in node_ids:
             self._add_node(unit, node_id)
 
     def _add_node(self, unit: Unit, node_id: str) -> None:
+        if node_id in unit.nodes:
+            return
         unit.nodes[node_id] = None
         self._on.setdefault(node_id, {})[unit.number] = unit
         unit.doomed += node_id in self._doomed
         unit.unsound += node_id in self._unsound
+        unit.dead += node_id in self._dead
 
     def _judge(self, node_id: str) -> None:
         """Something is known about the node: count the units on it anew if that changes what they are."""

@@ -19,7 +19,8 @@ AgentId = int
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """One node as Ray shows it. `drain_deadline_s` is wall-clock seconds, 0 for a drain without a deadline."""
+    """One node as Ray shows it. `drain_deadline_s`: on the clock whose `now` the controller is given; 0 for a drain
+    without a deadline."""
 
     node_id: str
     alive: bool
@@ -232,7 +233,8 @@ class CancelHold(msgspec.Struct, frozen=True):
 
 
 class NotifyPreemption(msgspec.Struct, frozen=True):
-    """What `get_preemption_info()` shows from the next report on."""
+    """What `get_preemption_info()` shows from the next report on, there in wall-clock time. `deadline_s` is on the
+    controller's own clock."""
 
     attempt: int
     deadline_s: float

@@ -17,7 +17,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from shaketable.runtime import checkpoints, rayview, wire
 from shaketable.runtime import events as ev
 from shaketable.runtime import messages as msg
 from shaketable.runtime.agent import AgentSpec
+from shaketable.runtime.clocks import as_wall_s
 from shaketable.runtime.config import RunConfig
 from shaketable.runtime.controller import Controller, Settings
 from shaketable.runtime.errors import Fenced, LogViolation, NumberTaken, StorageError
@@ -284,9 +285,7 @@ class Executor:
             case ev.CancelHold(attempt):
                 self._tell(attempt, msg.HoldCancelled(attempt=attempt))
             case ev.NotifyPreemption(attempt, deadline_s, node_ids):
-                self._tell(
-                    attempt, msg.Preemption(attempt=attempt, deadline_s=deadline_s, node_ids=list(node_ids))
-                )
+                self._tell(attempt, _notice(attempt, deadline_s, node_ids))
             case ev.DeleteCheckpoint(checkpoint):
                 self._log_calls.put(lambda: self._delete(checkpoint))
             case ev.Warn(text):
@@ -453,6 +452,10 @@ class _Call:
     """Something to be done on the loop, in line with the events."""
 
     call: Callable[[], None]
+
+
+def _notice(attempt: int, deadline_s: float, node_ids: Sequence[str]) -> msg.Preemption:
+    return msg.Preemption(attempt=attempt, deadline_s=as_wall_s(deadline_s), node_ids=list(node_ids))
 
 
 def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:

@@ -33,7 +33,7 @@ FIRST_NUMBER = 1
 Outcome = Literal["finished", "failed"]
 
 # An attempt that ended like this says nothing about whether its ranks would have started.
-_NO_EVIDENCE_OF_START = ("driver_lost", "interrupted")
+_NO_EVIDENCE_OF_START = ("driver_lost", "interrupted", "preempted")
 
 
 class RunState(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class RunState(msgspec.Struct, frozen=True):
         None  # every attempt ends once, none starts before: only the last can be
     )
     last_index: int = 0  # of the last commit of the open attempt, or what it resumed from
-    start_failures_in_a_row: int = 0  # reset by a commit, a reopening, or an ending after a start
+    start_failures_in_a_row: int = 0  # reset by a commit, a reopening, or an ending that shows a start
     endings_without_commit: int = 0  # attempts ended since the last commit or reopening
     outcome: Outcome | None = None
     metrics: dict[str, Any] | None = None  # of a finished run
@@ -153,10 +153,14 @@ def _attempt_started(state: RunState, record: AttemptStarted) -> RunState:
         _refuse(state, record, f"attempt {state.open_attempt.attempt} is still open")
     if record.attempt != expected:
         _refuse(state, record, f"it starts attempt {record.attempt}, the next one is {expected}")
-    if record.first_index < 1:
-        _refuse(state, record, f"its first report has index {record.first_index}; reports count from 1")
-    if record.resume is not None and state.commit_named(record.resume) is None:
-        _refuse(state, record, f"it resumes from {record.resume!r}, which is not a committed checkpoint")
+    name, index = (state.latest.checkpoint, state.latest.index) if state.latest else (None, 0)
+    if record.resume != name:
+        _refuse(
+            state, record, f"it resumes from {record.resume!r}; the latest committed checkpoint is {name!r}"
+        )
+    if record.first_index != index + 1:
+        why = f"its first report has index {record.first_index}, but the last committed is report {index}"
+        _refuse(state, record, why)
     return replace(
         state, next_number=state.next_number + 1, started=state.started.appended(record), open_attempt=record,
         last_index=record.first_index - 1,

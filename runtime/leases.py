@@ -27,6 +27,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from shaketable.runtime import events as ev
 from shaketable.runtime import rayview
 from shaketable.runtime.agent import Agent, AgentSpec
+from shaketable.runtime.clocks import Deadlines
 
 _PLACING_S = 0.1  # how often pending units are looked at when they are young
 _WAITING_S = 1.0  # and when they have been pending for long
@@ -57,6 +58,7 @@ class Leases:
     _next_agent: int = 1
     _nodes: tuple[ev.NodeView, ...] = ()
     _nodes_s: float = 0.0
+    _deadlines: Deadlines = field(default_factory=Deadlines)
     _calls: queue.SimpleQueue[Callable[[], None]] = field(default_factory=queue.SimpleQueue)
     _closing: bool = False
     _thread: threading.Thread | None = None
@@ -185,7 +187,11 @@ class Leases:
             self.post(ev.AgentFailed(unit, str(error).strip().splitlines()[-1]))
 
     def _look_at_nodes(self) -> None:
-        nodes = rayview.nodes()
+        nodes = tuple(self._node_view(node) for node in rayview.nodes())
         if nodes != self._nodes:
             self._nodes = nodes
             self.post(ev.NodesChanged(nodes))
+
+    def _node_view(self, node: rayview.SeenNode) -> ev.NodeView:
+        deadline_s = self._deadlines.own(node.node_id, node.drain_deadline_wall_s) if node.draining else 0.0
+        return ev.NodeView(node.node_id, node.alive, node.draining, deadline_s)

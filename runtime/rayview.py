@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
-
-from shaketable.runtime.events import NodeView
 
 
 def node_ip() -> str:
@@ -19,15 +18,25 @@ def session_directory() -> Path:
     return Path(ray._private.worker._global_node.get_session_dir_path())  # type: ignore[attr-defined]
 
 
-def nodes() -> tuple[NodeView, ...]:
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """One node as Ray shows it. `drain_deadline_wall_s`: seconds since 1970, 0 for a drain without a deadline."""
+
+    node_id: str
+    alive: bool
+    draining: bool
+    drain_deadline_wall_s: float
+
+
+def nodes() -> tuple[SeenNode, ...]:
     """All nodes Ray has ever seen in this cluster, with drain notices. Two calls to the GCS."""
     draining: dict[str, int] = ray._private.state.state.get_draining_nodes()
     return tuple(
-        NodeView(
+        SeenNode(
             node["NodeID"],
             alive=bool(node["Alive"]),
             draining=node["NodeID"] in draining,
-            drain_deadline_s=draining.get(node["NodeID"], 0) / 1000,
+            drain_deadline_wall_s=draining.get(node["NodeID"], 0) / 1000,
         )
         for node in ray.nodes()  # type: ignore[no-untyped-call]
     )

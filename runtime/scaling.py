@@ -50,13 +50,18 @@ def decide_start(
     if world < bounds.min_workers:
         return Decision((), f"waiting: {world} of at least {bounds.min_workers} workers can be had")
     if world < bounds.max_workers and enough_since_s is not None:
-        coming = capacity.shelves.any_coming(now, settle_s)
-        until = enough_since_s + (
-            settle_s if coming else _PLACEMENT_S if capacity.shelves.any_pending else 0.0
-        )
+        until = _start_is_put_off_until(capacity, now, enough_since_s, settle_s)
         if now < until:
             return Decision((), f"waiting: {world} workers can be had, more are on their way", until)
     return Decision(_units(capacity, world), f"{world} of at most {bounds.max_workers} workers can be had")
+
+
+def _start_is_put_off_until(capacity: Capacity, now: float, enough_since_s: float, settle_s: float) -> float:
+    """`settle_s` at most, and only for what is expected: a unit until it is given up, a place for a moment."""
+    last_since_s = capacity.shelves.last_coming_since_s(now, settle_s)
+    if last_since_s is not None:
+        return min(enough_since_s, last_since_s) + settle_s
+    return enough_since_s + (min(_PLACEMENT_S, settle_s) if capacity.shelves.any_pending else 0.0)
 
 
 def decide_growth(

@@ -20,7 +20,8 @@ UnitState = Literal["pending", "warming", "ready", "lost"]
 @dataclass(slots=True, eq=False)
 class Unit:
     """`since_s`: when it entered its state. `nodes`: the distinct nodes under it, as keys, of which so many are
-    `doomed`, and `unsound` (doomed, dead or suspect). `warm`: agent -> node. Only its Capacity changes a unit."""
+    `doomed`, `dead`, and `unsound` (doomed, dead or suspect): of a whole unit those of its agents, else where it was
+    placed or last whole, and what has been heard from since. `warm`: agent -> node. Only its Capacity changes one."""
 
     number: UnitId
     state: UnitState
@@ -29,7 +30,8 @@ class Unit:
     warm: dict[AgentId, str] = field(default_factory=dict)
     doomed: int = 0
     unsound: int = 0
-    nodes_are_those_of_warm: bool = False
+    dead: int = 0
+    was_whole: bool = False  # once: all of its agents had answered
 
     @property
     def node_ids(self) -> tuple[str, ...]:
@@ -39,10 +41,17 @@ class Unit:
     def agents(self) -> tuple[tuple[AgentId, str], ...]:
         return tuple(self.warm.items())
 
+    @property
+    def buried(self) -> bool:
+        """It is not whole, and a node under it is dead: it will not be. (Of a unit of which no agent has answered yet
+        Ray moves the dead node's part to another.)"""
+        broken = self.state == "lost" or (self.state == "warming" and bool(self.warm))
+        return broken and self.dead > 0
+
 
 class Shelves:
-    """Every unit lies in at most one of `_pending`, `_warming` (by `since_s`), `_usable` and `_lost`; one that is
-    warming or ready on unsound nodes lies in none. `counted`: how many count towards max, which is all that are asked
+    """Every unit lies in at most one of `_pending`, `_warming` (by `since_s`) and `_usable`; one that is lost, or
+    warming or ready on unsound nodes, lies in none. `counted`: how many count towards max, which is all that are asked
     for or held and neither lost nor on a doomed node."""
 
     def __init__(self) -> None:
@@ -50,7 +59,6 @@ class Shelves:
         self._pending: OrderedDict[UnitId, Unit] = OrderedDict()
         self._warming: OrderedDict[UnitId, Unit] = OrderedDict()
         self._usable: dict[UnitId, Unit] = {}
-        self._lost: dict[UnitId, Unit] = {}
         self._warming_since = 0.0  # of the last in `_warming`
         self._in_order = True
 
@@ -66,20 +74,21 @@ class Shelves:
     def any_pending(self) -> bool:
         return bool(self._pending)
 
-    def any_coming(self, now: float, patience_s: float) -> bool:
-        """A unit has its place on sound nodes and its agents are starting, for `patience_s` at most."""
+    def last_coming_since_s(self, now: float, patience_s: float) -> float | None:
+        """Of the units that have their place on sound nodes and whose agents have been starting, for less than
+        `patience_s`: since when has the last? None: there is none."""
         warming = self._warming_in_order()
-        return bool(warming) and now < next(reversed(warming.values())).since_s + patience_s
+        if not warming:
+            return None
+        last_s = next(reversed(warming.values())).since_s
+        return last_s if now < last_s + patience_s else None
 
     def first_coming_since_s(self, now: float, patience_s: float) -> float | None:
-        """Since when the first of those has been starting."""
-        if not self.any_coming(now, patience_s):
+        """Since when has the first of those?"""
+        if self.last_coming_since_s(now, patience_s) is None:
             return None
         warming = self._warming_in_order().values()
         return next(unit.since_s for unit in warming if now < unit.since_s + patience_s)
-
-    def lost(self) -> list[Unit]:
-        return [self._lost[number] for number in sorted(self._lost)]
 
     def surplus(self, wanted: int, held: Iterable[Unit], in_use: Callable[[Unit], bool]) -> list[UnitId]:
         """What to give back of more than `wanted`: nothing in use, what is furthest from being ready first."""
@@ -100,7 +109,6 @@ class Shelves:
         """Count the unit for what it is now. Its contrary is `remove`; between the two it may change."""
         state, number = unit.state, unit.number
         if state == "lost":
-            self._lost[number] = unit
             return
         if not unit.doomed:
             self.counted += 1
@@ -118,7 +126,6 @@ class Shelves:
     def remove(self, unit: Unit) -> None:
         state, number = unit.state, unit.number
         if state == "lost":
-            del self._lost[number]
             return
         if not unit.doomed:
             self.counted -= 1

@@ -36,11 +36,20 @@ def suffer(m: Model, seen: Sign) -> None:
 def on_collateral_deadline(m: Model) -> None:
     """No root sign came. Once every rank has spoken the echo is all there is; until then an agent may be silent."""
     attempt = m.live
+    if not attempt.signs:
+        return
     if attempt.echoes_only or attempt.all_spoke:
         stop(m)
     else:
         attempt.echoes_only = True
         m.timer("collateral", m.now + m.settings.heartbeat_timeout_s)
+
+
+def heed_echoes(m: Model) -> None:
+    """The last rank has ended: nothing more is coming than the echoes that there are."""
+    attempt = m.live
+    if attempt.echoes_only and attempt.all_spoke:
+        stop(m)
 
 
 # ---- from the first sign to the last rank
@@ -101,7 +110,7 @@ def close(m: Model, ending: Ending) -> None:
 def _go_on(m: Model, ending: Ending) -> None:
     planned = ending.cause in ("resized", "preempted")
     pause = 0.0 if planned else budget.backoff_s(m.run.endings_without_commit, m.settings.jitter)
-    leasing.leave_doomed(m)
+    leasing.leave_lost_places(m)
     if pause:
         leasing.top_up(m)
         m.state = BACKOFF

@@ -76,7 +76,7 @@ def _hold(m: Model, reason: Literal["resized", "preempted"], detail: str, deadli
 def on_hold_answered(m: Model, event: ev.HoldAnswered) -> None:
     attempt = m.live
     hold = attempt.hold
-    if hold is None or hold.target is not None:
+    if m.state is not HOLDING or hold is None or hold.target is not None:
         return
     hold.answers[event.rank] = event.returned
     if len(hold.answers) == attempt.world_size:
@@ -87,7 +87,7 @@ def on_hold_answered(m: Model, event: ev.HoldAnswered) -> None:
 
 def on_hold_reached(m: Model, event: ev.HoldReached) -> None:
     hold = m.live.hold
-    if hold is None or event.index != hold.target:
+    if m.state is not HOLDING or hold is None or event.index != hold.target:
         return
     hold.reached.add(event.rank)
     try_leave_hold(m)
@@ -112,6 +112,8 @@ def try_leave_hold(m: Model) -> None:
 def on_hold_deadline(m: Model) -> None:
     hold = m.live.hold
     assert hold is not None, "the hold timer is armed only while holding"
+    if m.live.signs:
+        return  # the attempt is failing already, and its cause is what the signs say
     if hold.reason == "preempted" or hold.patient:
         endings.leave(m, Ending(hold.reason, f"{hold.detail}; no checkpoint before the deadline"))
     else:

@@ -11,11 +11,18 @@ from shaketable.runtime.controller.table import BACKOFF, HOLDING, RUNNING, STOPP
 
 def on_placed(m: Model, event: ev.UnitPlaced) -> None:
     m.capacity.placed(event.unit, event.node_ids, m.now)
+    unit = m.capacity.units.get(event.unit)
+    if unit is not None and unit.doomed:
+        leasing.leave_if_lost(m, unit)
+        leasing.top_up(m)
 
 
 def on_agent_ready(m: Model, event: ev.AgentReady) -> None:
     m.capacity.warmed(event.unit, event.agent, event.node_id, m.now)
     m.failed_agents = 0
+    unit = m.capacity.units.get(event.unit)
+    if unit is not None:
+        leasing.leave_if_lost(m, unit)
     leasing.top_up(m)  # a lost unit that came back may be one too many
     _after_capacity(m)
 
@@ -37,7 +44,10 @@ def on_agent_lost(m: Model, event: ev.AgentLost) -> None:
     if unit is None:
         return
     m.capacity.lost(event.agent, m.now)
-    m.do(ev.ProbeUnit(unit.number))
+    if unit.buried:
+        leasing.leave_if_lost(m, unit)
+    else:
+        m.do(ev.ProbeUnit(unit.number))
     leasing.top_up(m)
     rank = None if m.attempt is None else m.attempt.rank_of.get(event.agent)
     if rank is not None:
@@ -58,12 +68,23 @@ def _member_lost(m: Model, rank: int, detail: str) -> None:
 
 
 def on_nodes_changed(m: Model, event: ev.NodesChanged) -> None:
-    m.capacity.seen(event.nodes)
-    for unit in m.capacity.buried_units():
-        leasing.release(m, unit.number)
-    leasing.leave_doomed(m)
+    gone = m.capacity.seen(event.nodes)
+    for agent in gone:
+        m.capacity.lost(agent, m.now)
+    leasing.leave_lost_places(m)
     leasing.top_up(m)
+    _members_died(m, gone)
     _after_capacity(m)
+
+
+def _members_died(m: Model, gone: list[ev.AgentId]) -> None:
+    """Ray's *dead* is as good as the agent's silence, and may come before it (protocols 7.2)."""
+    attempt = m.attempt
+    if attempt is None:
+        return
+    for rank in sorted(attempt.rank_of[agent] for agent in gone if agent in attempt.rank_of):
+        if m.attempt is attempt:  # else it has come to its end with one of them
+            _member_lost(m, rank, f"Ray says that node {attempt.nodes[rank][:8]} is dead")
 
 
 def _after_capacity(m: Model) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from shaketable.runtime import events as ev
 from shaketable.runtime import records as rec
+from shaketable.runtime.capacity import Unit
 from shaketable.runtime.controller.model import Model
 from shaketable.runtime.controller.table import FAILED, State
 
@@ -36,11 +37,16 @@ def release_all(m: Model) -> None:
         release(m, unit)
 
 
-def leave_doomed(m: Model) -> None:
-    """Give back what is on draining nodes and not in use: an idle draining node can go at once."""
-    for unit in m.capacity.doomed_units():
-        if not m.in_use(unit):
-            release(m, unit.number)
+def leave_lost_places(m: Model) -> None:
+    """Give back what is not in use on nodes that will go, an idle draining node can go at once; and what is broken on
+    nodes that have gone."""
+    for unit in (*m.capacity.doomed_units(), *m.capacity.buried_units()):
+        leave_if_lost(m, unit)
+
+
+def leave_if_lost(m: Model, unit: Unit) -> None:
+    if (unit.doomed or unit.buried) and unit.number in m.capacity.units and not m.in_use(unit):
+        release(m, unit.number)
 
 
 def fail(m: Model, error: str) -> None:

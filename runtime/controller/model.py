@@ -50,6 +50,7 @@ class Model:
     next_unit: int = 1
     trained: bool = False  # an attempt has been started by this term
     enough_since_s: float | None = None
+    patience_ends_s: float | None = None  # with what is held below min
     considered_s: float = 0.0  # when growth was last considered
     failed_agents: int = 0
     now: float = 0.0

@@ -24,6 +24,8 @@ def on_finished(m: Model, event: ev.WorkerFinished) -> None:
         holding.cancel_hold(m, f"rank {event.rank} has finished; the run is not resized any more")
     if m.state is RUNNING:
         commits.settle_uploads(m)
+    if m.state in (STARTING, RUNNING):
+        endings.heed_echoes(m)
 
 
 def on_failed(m: Model, event: ev.WorkerFailed) -> None:
@@ -39,5 +41,7 @@ def on_stopped(m: Model, event: ev.WorkersStopped) -> None:
     m.live.stop(event.rank)
     if m.state is STOPPING:
         endings.try_close(m)
-    elif m.state is RUNNING:
+        return
+    endings.heed_echoes(m)
+    if m.state is RUNNING:
         endings.try_finish(m)

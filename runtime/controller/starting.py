@@ -16,6 +16,7 @@ from shaketable.runtime.controller.table import BACKOFF, STARTING, WAITING
 def wait(m: Model) -> None:
     """For enough units, which may be there already."""
     m.state = WAITING
+    m.patience_ends_s = None
     leasing.top_up(m)
     try_start(m)
 
@@ -23,12 +24,12 @@ def wait(m: Model) -> None:
 def try_start(m: Model) -> None:
     settings = m.settings
     usable = m.capacity.shelves.usable_count * settings.agents_per_unit
-    if usable < settings.bounds.min_workers:
+    enough = usable >= settings.bounds.min_workers
+    _mind_patience(m, held_in_vain=bool(usable) and not enough)
+    if not enough:
         m.enough_since_s = None
-        m.timer("unit_wait", m.now + settings.unit_wait_s if usable else None)
     elif m.enough_since_s is None:
         m.enough_since_s = m.now
-        m.timer("unit_wait", None)
     decision = scaling.decide_start(
         m.capacity, settings.bounds, m.now, settle_s=settings.start_settle_s,
         enough_since_s=None if m.trained else m.enough_since_s,
@@ -36,6 +37,14 @@ def try_start(m: Model) -> None:
     m.timer("settle", decision.wait_until_s)
     if decision.units:
         _start(m, decision)
+
+
+def _mind_patience(m: Model, *, held_in_vain: bool) -> None:
+    """What is held while it is too few is given back `unit_wait_s` after the first of it, whatever comes and goes."""
+    if held_in_vain == (m.patience_ends_s is not None):
+        return
+    m.patience_ends_s = m.now + m.settings.unit_wait_s if held_in_vain else None
+    m.timer("unit_wait", m.patience_ends_s)
 
 
 def _start(m: Model, decision: scaling.Decision) -> None:

@@ -269,8 +269,14 @@ class World:
         if len(self.alive()) > 1:
             node = self.random.choice(self.alive())
             self.nodes[node] = ev.NodeView(node, alive=False)
-            for agent in [a for a, (_, n) in self.agents.items() if n == node]:
-                self.lose(agent)
+            there = [a for a, (_, n) in self.agents.items() if n == node]
+            if self.random.random() < 0.3:  # Ray knows it before the agents are silent
+                for agent in set(there) & set(self.members):
+                    self.workers.pop(self.members.index(agent), None)
+                self.feed(ev.NodesChanged(tuple(self.nodes.values())))
+            for agent in there:
+                if agent in self.agents:
+                    self.lose(agent)
             self.later(14.0, lambda: self.feed(ev.NodesChanged(tuple(self.nodes.values()))))
 
     def drain_node(self) -> None:

@@ -144,14 +144,38 @@ def broken(story: Story, unit: UnitId) -> bool:
     return verdict
 
 
-def place(story: Story, unit: UnitId, per_unit: int) -> tuple[set[str], float] | None:
-    """The nodes under it and since when it has been there; None as long as it has no place. Once it is whole, the
-    nodes are those from which its agents answer."""
-    living = agents_of(story, unit)
-    places = [change for change in story if isinstance(change, Placed) and change.unit == unit]
-    if len(living) == per_unit:
-        return {node for _, node in living}, 0.0
-    return (set(places[0].nodes), places[0].at_s) if places else None
+def nodes_under(story: Story, unit: UnitId, per_unit: int) -> set[str]:
+    """None as long as nothing is known of its place; once it is whole, those from which its agents answer; when it is
+    not whole any more still these. And whatever it has been heard from since."""
+    ends = [at for at, change in enumerate(story, 1) if isinstance(change, Warmed) and change.unit == unit]
+    whole = [at for at in ends if len(agents_of(story[:at], unit)) == per_unit]
+    last = whole[-1] if whole else 0
+    base = {node for _, node in agents_of(story[:last], unit)}
+    for change in story[last:]:
+        match change:
+            case Warmed(of, _, node) if of == unit:
+                base.add(node)
+            case Placed(of, nodes) if of == unit and not whole:
+                base.update(nodes)
+            case _:
+                pass
+    return base
+
+
+def starting_since_s(story: Story, unit: UnitId) -> float:
+    """Since the first news of its place; if it was broken, since the first agent that has answered after that."""
+    since_s: list[float] = []
+    for at, change in enumerate(story):
+        match change:
+            case Lost(agent) if agents(story[:at]).get(agent, (0, ""))[0] == unit:
+                since_s = []
+            case Warmed(of, _, _, at_s) if of == unit:
+                since_s.append(at_s)
+            case Placed(of, _, at_s) if of == unit and not broken(story[:at], unit):
+                since_s.append(at_s)
+            case _:
+                pass
+    return since_s[0]
 
 
 def usable(story: Story, per_unit: int) -> list[UnitId]:
@@ -168,11 +192,10 @@ def coming(story: Story, per_unit: int, now: float, patience_s: float) -> list[U
     """It has its place on sound nodes, its agents have not all answered, and not for longer than we are patient."""
     result = []
     for unit in units(story):
-        whole, where = len(agents_of(story, unit)) == per_unit, place(story, unit, per_unit)
-        if where is None or whole or broken(story, unit):
+        whole, nodes = len(agents_of(story, unit)) == per_unit, nodes_under(story, unit, per_unit)
+        if not nodes or whole or broken(story, unit) or not all(sound(story, node) for node in nodes):
             continue
-        nodes, since_s = where
-        if now - since_s < patience_s and all(sound(story, node) for node in nodes):
+        if now < starting_since_s(story, unit) + patience_s:
             result.append(unit)
     return result
 
@@ -181,14 +204,14 @@ def counted(story: Story, per_unit: int) -> list[UnitId]:
     """Asked for or held, and neither broken nor on a node that has been announced to go."""
     result = []
     for unit in units(story):
-        nodes, _ = place(story, unit, per_unit) or (set[str](), 0.0)
+        nodes = nodes_under(story, unit, per_unit)
         if not broken(story, unit) and not any(doomed(story, node) for node in nodes):
             result.append(unit)
     return result
 
 
 def pending(story: Story, per_unit: int) -> list[UnitId]:
-    return [unit for unit in units(story) if place(story, unit, per_unit) is None and not broken(story, unit)]
+    return [u for u in units(story) if not nodes_under(story, u, per_unit) and not broken(story, u)]
 
 
 # ---- scaling
@@ -249,7 +272,7 @@ def start_failures_in_a_row(log: Sequence[AnyRecord]) -> int:
     return row
 
 
-# A loss in an attempt that not every rank had entered is start_failed or preempted: these cannot be it.
+# A loss in an attempt that not every rank had entered is start_failed or preempted: neither shows a start.
 _ENTERED = ("finished", "worker_error", "worker_death", "node_lost", "resized")
 
 

@@ -205,6 +205,27 @@ def all_hosts_are_lost_and_buried(hosts: int) -> Iterator[None]:
     assert not controller.capacity.owner(0)
 
 
+def ray_sees_all_hosts_dead(hosts: int) -> Iterator[None]:
+    controller = running(hosts, agents_per_unit=16)
+    yield
+    controller.handle(view(hosts, draining=range(hosts // 2)), 2.0)
+    controller.handle(view(hosts, dead=range(hosts)), 15.0)
+    yield
+    assert controller.run.ended[-1].cause == "preempted"
+    assert not controller.capacity.owner(0)
+
+
+def the_hosts_of_one_great_slice_come_and_go(hosts: int) -> Iterator[None]:
+    yield
+    controller = running(hosts, agents_per_unit=hosts)
+    for host in range(hosts):
+        controller.handle(ev.AgentLost(host, "silent"), 2.0)
+    controller.handle(view(hosts, dead=range(1)), 15.0)
+    yield
+    assert controller.run.ended[-1].cause == "node_lost"
+    assert 1 not in controller.capacity.units
+
+
 def all_hosts_are_lost_and_answer_again(hosts: int) -> Iterator[None]:
     """Each that comes back makes one request for another too many."""
     controller = running(hosts)
@@ -222,7 +243,7 @@ STORIES = (
     single_hosts_get_ready, slices_get_ready, an_elastic_run_waits_for_more, ranks_enter, ranks_report, ranks_upload,
     ranks_hold_and_stop, ranks_finish, ranks_fail, new_hosts_come_while_it_runs,
     new_hosts_come_while_half_of_the_old_are_draining, all_hosts_are_lost_and_buried,
-    all_hosts_are_lost_and_answer_again,
+    ray_sees_all_hosts_dead, the_hosts_of_one_great_slice_come_and_go, all_hosts_are_lost_and_answer_again,
 )  # fmt: skip
 
 

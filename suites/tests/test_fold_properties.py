@@ -23,7 +23,9 @@ from shaketable.suites.tests.log_examples import committed, deleted, ended, open
 small = st.integers(1, 4)
 any_record: st.SearchStrategy[AnyRecord] = st.one_of(
     st.builds(opened, small, st.booleans()),
-    st.builds(started, small, small, st.none(), st.integers(0, 3)),
+    st.builds(
+        started, small, small, st.sampled_from((None, "000001-t1-a1", "000002-t1-a1")), st.integers(0, 3)
+    ),
     st.builds(committed, small, small, small),
     st.builds(ended, small, st.just("worker_death"), st.just("max_failures"), small),
     st.builds(ended, small, st.just("driver_lost"), st.none(), small),
@@ -71,6 +73,10 @@ def check_promises(log: list[AnyRecord], state: RunState) -> None:
     endings = [record.attempt for record in log if isinstance(record, AttemptEnded)]
     assert attempts == list(range(1, len(attempts) + 1))
     assert endings == attempts[: len(endings)] and len(attempts) - len(endings) in (0, 1)
+    for at, record in enumerate(log):
+        if isinstance(record, AttemptStarted):
+            before = [(c.checkpoint, c.index + 1) for c in log[:at] if isinstance(c, CheckpointCommitted)]
+            assert (record.resume, record.first_index) == (before[-1] if before else (None, 1))
     terms = [record.term for record in log]
     assert terms == sorted(terms)
     gone = {record.checkpoint for record in log if isinstance(record, CheckpointDeleted)}

@@ -85,9 +85,32 @@ def test_attempts_count_without_gaps() -> None:
     refuses(started(3), opened(), started(1), ended(1), because="the next one is 2")
 
 
-def test_an_attempt_resumes_only_from_what_is_committed() -> None:
-    before = opened(), started(1), committed(1), committed(2), deleted(1), ended(1)
-    refuses(started(2, resume="000001-t1-a1", first_index=2), *before, because="not a committed checkpoint")
+COMMIT_1, COMMIT_2 = "000001-t1-a1", "000002-t1-a1"
+
+
+@pytest.mark.parametrize(
+    ("resume", "first_index", "because"),
+    [
+        (COMMIT_1, 2, f"resumes from '{COMMIT_1}'; the latest committed checkpoint is '{COMMIT_2}'"),
+        (None, 1, "resumes from None"),
+        ("000003-t1-a1", 3, "resumes from '000003-t1-a1'"),
+        (COMMIT_2, 2, "has index 2, but the last committed is report 2"),
+        (COMMIT_2, 4, "has index 4, but the last committed is report 2"),
+    ],
+)
+def test_an_attempt_resumes_from_the_latest_commit_and_goes_on_with_the_next_report(
+    resume: str | None, first_index: int, because: str
+) -> None:
+    before = opened(), started(1), committed(1), committed(2), ended(1)
+    refuses(started(2, resume=resume, first_index=first_index), *before, because=because)
+    assert folded(*before, started(2, resume=COMMIT_2, first_index=3)).open_attempt is not None
+
+
+@pytest.mark.parametrize(("resume", "first_index"), [(COMMIT_1, 2), (None, 0), (None, 2)])
+def test_an_attempt_of_a_run_without_a_commit_starts_from_scratch(
+    resume: str | None, first_index: int
+) -> None:
+    refuses(started(1, resume=resume, first_index=first_index), opened(), because="attempt_started")
 
 
 def test_an_attempt_ends_only_once() -> None:
@@ -161,6 +184,8 @@ def test_start_failures_count_in_a_row() -> None:
     assert folded(*interrupted).start_failures_in_a_row == 2, (
         "says nothing about whether it would have started"
     )
+    preempted = [*log, started(3), ended(3, "preempted", "max_preemption_failures")]
+    assert folded(*preempted).start_failures_in_a_row == 2, "nor does this: it may have been during the start"
     died_later = [*log, started(3), ended(3)]
     assert folded(*died_later).start_failures_in_a_row == 0
     made_progress = [*log, started(3), committed(1, attempt=3)]

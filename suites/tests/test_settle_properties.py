@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +74,15 @@ def test_only_what_a_reclaim_does_on_a_node_announced_to_go_is_a_preemption(
     assert (ending.cause == "preempted") == (first.doomed and reclaim)
 
 
+@given(st.lists(echoes, min_size=1, max_size=5), st.booleans())
+@settings(seeded)
+def test_echoes_without_a_root_are_settled_by_the_first_of_them_and_never_a_preemption(
+    signs: list[Sign], entered: bool
+) -> None:
+    cause = "worker_death" if signs[0].signal else "worker_error"
+    assert told(signs, entered).cause == (cause if entered else "start_failed")
+
+
 @given(roots, st.booleans())
 @settings(seeded)
 def test_each_kind_of_root_has_its_cause_and_before_all_have_entered_it_is_a_start_failure(
@@ -86,7 +94,6 @@ def test_each_kind_of_root_has_its_cause_and_before_all_have_entered_it_is_a_sta
         assert ending.cause == (by_kind[root.kind] if entered else "start_failed")
 
 
-@pytest.mark.xfail(strict=True, reason="settle takes an abort for an exception (issue 4)")
 def test_a_worker_that_aborts_by_itself_has_died_and_not_raised() -> None:
     """SIGABRT may be the echo of a peer's end; when it is all the evidence there is, it is a death by a signal."""
     assert told([sign("collateral", 0, 6)]).cause == "worker_death"
