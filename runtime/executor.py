@@ -106,9 +106,9 @@ class Executor:
             self._leases = Leases(self._post, spec, self._job.bundle)
             self._prepare(listener)
             stack.callback(self._close)
+            self._post(ev.Begin())  # first of all, before anybody else can say anything
             stack.enter_context(self._signals())
             self._leases.start()
-            self._post(ev.Begin())
             while self._outcome is None:
                 self._turn()
             return self._outcome

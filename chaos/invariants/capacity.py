@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shaketable.chaos.history import FaultInjected, NodeJoined, NodeLeft
+from shaketable.chaos.history import FaultHealed, FaultInjected, NodeJoined, NodeLeft
 from shaketable.chaos.invariants.view import History
 from shaketable.chaos.invariants.world_size_bounds import bounds
 
@@ -17,12 +17,17 @@ def room(history: History) -> list[tuple[float, int]]:
     _, most = bounds(history.configuration)
     nodes: set[int] = set()
     gone: set[int] = set()
+    left: set[int] = set()  # for good
+    thawed = {e.fault: set(e.nodes) for e in history.all(FaultInjected) if e.name == "freeze_node"}
     levels = []
     for event in sorted(_changes(history), key=lambda event: event.at_s):
         if isinstance(event, NodeJoined):
             nodes.add(event.node)
         elif isinstance(event, NodeLeft):
             gone.add(event.node)
+            left.add(event.node)
+        elif isinstance(event, FaultHealed):
+            gone -= thawed.get(event.fault, set()) - left
         else:
             gone.update(event.nodes)
         levels.append((event.at_s, min(most, len(nodes - gone))))
@@ -34,9 +39,8 @@ def room_at(history: History, at_s: float) -> int:
     return before[-1] if before else 0
 
 
-def _changes(history: History) -> Iterator[NodeJoined | NodeLeft | FaultInjected]:
-    for event in history.events:
-        if isinstance(event, NodeJoined | NodeLeft):
-            yield event
-        if isinstance(event, FaultInjected) and event.name in TAKES_NODES:
-            yield event
+def _changes(history: History) -> Iterator[NodeJoined | NodeLeft | FaultInjected | FaultHealed]:
+    yield from history.all(NodeJoined)
+    yield from history.all(NodeLeft)
+    yield from history.all(FaultHealed)
+    yield from (event for event in history.all(FaultInjected) if event.name in TAKES_NODES)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shaketable.chaos.history import FaultHealed, FaultInjected, FaultObserved, StateChanged
-from shaketable.chaos.invariants.capacity import room_at
+from shaketable.chaos.invariants.capacity import room, room_at
 from shaketable.chaos.invariants.view import Attempt, History
 
 BORDER_S = 1.0
@@ -189,7 +189,7 @@ def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
     if _left_already(history, attempt, fault):
         return True
     near = _left_s(history, attempt, fault.at_s) - fault.at_s <= BORDER_S
-    return attempt.end.cause == "resized" and near and room_at(history, fault.at_s) > attempt.world_size
+    return attempt.end.cause == "resized" and near and _had_room(history, attempt, fault.at_s)
 
 
 def _left_already(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
@@ -203,11 +203,26 @@ def _left_already(history: History, attempt: Attempt, fault: FaultInjected) -> b
     return any(event.state == "STOPPING" and attempt.begin_s <= event.at_s < fault.at_s for event in states)
 
 
+def _had_room(history: History, attempt: Attempt, until_s: float) -> bool:
+    """Whether the attempt could have been larger, at some time before then."""
+    since = [size for at_s, size in room(history) if attempt.begin_s <= at_s <= until_s]
+    return max([room_at(history, attempt.begin_s), *since]) > attempt.world_size
+
+
 def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
     """Whether the controller had the time to read a notice before it left the attempt, or shows that it has."""
     left_s = _left_s(history, attempt, notice.at_s)
     if left_s - notice.at_s >= NOTICE_S:
         return True
+    others = [
+        event
+        for event in history.all(FaultInjected)
+        if event.name in ANNOUNCED
+        and event.fault != notice.fault
+        and abs(event.at_s - notice.at_s) < NOTICE_S
+    ]
+    if others or _had_room(history, attempt, left_s):
+        return False  # a hold may as well have been for another notice, or for growth
     states = (event for event in history.all(StateChanged) if notice.at_s <= event.at_s <= left_s)
     return any(event.state in HEEDING for event in states)
 

@@ -49,7 +49,7 @@ def _over(state: State) -> Mapping[type, tuple[State, ...]]:
 
 TRANSITIONS: Mapping[State, Mapping[type, tuple[State, ...]]] = {
     N: {
-        ev.Begin: (W, DONE, LOST), ev.NodesChanged: (N,), ev.Interrupted: (GONE,), ev.LogFailed: (OUT, LOST),
+        ev.Begin: (W, DONE, LOST),  # which is the first of all
     },
     W: {
         ev.UnitPlaced: (W,), ev.AgentReady: (W, S), ev.AgentLost: (W,), ev.AgentFailed: (W, LOST),
@@ -58,7 +58,6 @@ TRANSITIONS: Mapping[State, Mapping[type, tuple[State, ...]]] = {
     S: {
         ev.UnitPlaced: (S,), ev.AgentReady: (S,), ev.AgentLost: (S, *END), ev.AgentFailed: (S,),
         ev.NodesChanged: (S, *END), ev.TimerFired: (S, *END), ev.WorkerEntered: (S, R, H), ev.WorkerFailed: (S, *END),
-        ev.WorkerFinished: (S, *END), ev.ReportReceived: (S,), ev.UploadFinished: (S,), ev.UploadFailed: (S,),
         ev.WorkersStopped: (S, *END), ev.Interrupted: END, ev.LogFailed: (OUT, LOST),
     },
     R: {

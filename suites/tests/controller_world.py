@@ -59,6 +59,7 @@ class World:
     members: tuple[int, ...] = ()
     attempt: int = 0
     workers: dict[int, _Worker] = field(default_factory=dict)
+    entered: set[int] = field(default_factory=set)
     records: list[rec.AnyRecord] = field(default_factory=list)
     outcome: ev.FinishRun | None = None
     faults: int = 0
@@ -158,14 +159,18 @@ class World:
         self.attempt, self.members = command.attempt, command.members
         first, number = command.first_index, command.attempt
         world = len(self.members)
+        self.entered = set()
         self.workers = {r: _Worker(r, world, first) for r, a in enumerate(self.members) if a in self.agents}
         for rank in list(self.workers):
             self.later(self.random.uniform(0.01, 0.1), lambda rank=rank: self.enter(number, rank))
 
     def enter(self, attempt: int, rank: int) -> None:
         if attempt == self.attempt and rank in self.workers:
+            self.entered.add(rank)
             self.feed(ev.WorkerEntered(attempt, rank))
-            self.later(0.05, lambda: self.step(attempt, rank))
+            if len(self.entered) == len(self.members):  # the ranks wait for each other before the function
+                for other in list(self.workers):
+                    self.later(0.05, lambda other=other: self.step(attempt, other))
 
     def step(self, attempt: int, rank: int) -> None:
         worker = self.workers.get(rank)
