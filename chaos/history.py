@@ -38,7 +38,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExperimentBegan(Event, frozen=True, kw_only=True, tag="experiment_began"):
-    """First line of every history. `configuration` is the resolved configuration of the experiment file."""
+    """First line of every history. `configuration` is the resolved configuration of the experiment file. `recorded`:
+    no experiment, but a production run under `shaketable.Recorder`; then it is the first line of each file, and
+    `configuration` holds what the trainer was given of the same keys."""
 
     schema: int = SCHEMA
     title: str
@@ -48,6 +50,7 @@ class ExperimentBegan(Event, frozen=True, kw_only=True, tag="experiment_began"):
     configuration: dict[str, Any]
     expect: dict[str, Any]
     versions: dict[str, str]
+    recorded: bool = False
 
 
 class NodeJoined(Event, frozen=True, kw_only=True, tag="node_joined"):
@@ -187,6 +190,25 @@ class TermBegan(Event, frozen=True, kw_only=True, tag="term_began"):
     finished: bool = False
 
 
+class RunConfigured(Event, frozen=True, kw_only=True, tag="run_configured"):
+    """A script's own trainer, as it was when `fit()` was called for the `fit`-th time in that process. `address` is the
+    cluster that the script joined, `storage_path` the script's own; the run itself is kept in the result folder.
+    `max_workers` 0: in the driver's own process."""
+
+    term: int
+    fit: int
+    pid: int
+    address: str
+    name: str
+    storage_path: str
+    min_workers: int
+    max_workers: int
+    max_failures: int
+    max_preemption_failures: int
+    elastic_resize_monitor_interval_s: float
+    resources_per_worker: dict[str, float] = {}
+
+
 class StateChanged(Event, frozen=True, kw_only=True, tag="state_changed"):
     """The controller is in `state` now (its own name for it)."""
 
@@ -221,13 +243,15 @@ class CheckpointDeleted(Event, frozen=True, kw_only=True, tag="checkpoint_delete
 
 
 class AttemptEnded(Event, frozen=True, kw_only=True, tag="attempt_ended"):
-    """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged."""
+    """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged. `rank`: whose error, death
+    or node it was, where the subject says so."""
 
     term: int
     attempt: int
     cause: str
     account: str | None
     detail: str = ""
+    rank: int | None = None
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
@@ -267,13 +291,16 @@ class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
 
 class Stepped(Event, frozen=True, kw_only=True, tag="stepped"):
     """Testified before `report()` is called for `step`. `digest` is the hash chain's state after that step,
-    `samples` the sample ids this rank consumed in it; `checkpoint`: a checkpoint goes with this report."""
+    `samples` the sample ids this rank consumed in it; `checkpoint`: a checkpoint goes with this report. `index` is the
+    report index where the step is something else (`step_key`); `unkeyed`: the metrics do not have that key."""
 
     term: int
     attempt: int
     rank: int
     step: int
     world_size: int
+    index: int | None = None
+    unkeyed: bool = False
     digest: str | None = None
     samples: list[int] | None = None
     checkpoint: bool = False
@@ -281,12 +308,13 @@ class Stepped(Event, frozen=True, kw_only=True, tag="stepped"):
 
 
 class UploadStarted(Event, frozen=True, kw_only=True, tag="upload_started"):
-    """This rank hands a checkpoint directory over for `step`."""
+    """This rank hands a checkpoint directory over for `step`; `index` as in Stepped."""
 
     term: int
     attempt: int
     rank: int
     step: int
+    index: int | None = None
 
 
 class Reported(Event, frozen=True, kw_only=True, tag="reported"):
@@ -309,13 +337,18 @@ class WorkerFinished(Event, frozen=True, kw_only=True, tag="worker_finished"):
 AnyEvent = (
     ExperimentBegan | NodeJoined | NodeLeft | DriverStarted | DriverExited | FaultTriggered | FaultInjected
     | FaultObserved | FaultMissed | FaultHealed | Healed | DeadlinePassed | LeakCheck | CheckpointProbed | LogRecord
-    | ReferenceRun | TermBegan | StateChanged | AttemptStarted | Committed | CheckpointDeleted | AttemptEnded
+    | ReferenceRun | TermBegan | RunConfigured | StateChanged | AttemptStarted | Committed | CheckpointDeleted | AttemptEnded
     | RunEnded | WorkerStarted | Resumed | Stepped | UploadStarted | Reported | WorkerFinished
 )  # fmt: skip
 
 
 class HistoryError(ValueError):
     """A history that cannot be read: names the file, the line and what was expected."""
+
+
+def run_name(events: Iterable[AnyEvent], default: str) -> str:
+    """The run's name in its storage: a script chooses it itself."""
+    return next((event.name for event in events if isinstance(event, RunConfigured)), default)
 
 
 _encoder = msgspec.json.Encoder()

@@ -1,9 +1,9 @@
 """When a fault lands: a predicate on the history, never a time.
 
 `{step: 12}` is the first time any rank has testified step 12 or later (`world_size: 4` beside it: in a world of that
-size); `{event: upload_started, nth: 2}` the second event of that kind; `{state: restarting}` the controller in that
-state; `{after: 0}` the moment there is evidence that fault 0 of the method landed. Beside any other, `after` means that
-only what happens from then on counts. A trigger fires once.
+size; `attempt: 2`: in the run's second attempt or a later one); `{event: upload_started, nth: 2}` the second event of
+that kind; `{state: restarting}` the controller in that state; `{after: 0}` the moment there is evidence that fault 0 of
+the method landed. Beside any other, `after` means that only what happens from then on counts. A trigger fires once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Predicate = Callable[[AnyEvent], bool]
 KINDS: dict[str, type[AnyEvent]] = {
     str(event.__struct_config__.tag): event for event in typing.get_args(AnyEvent)
 }  # fmt: skip
-BESIDES = {"step": {"world_size", "after"}, "event": {"nth", "after"}, "state": {"nth", "after"}}
+BESIDES = {"step": {"world_size", "attempt", "after"}, "event": {"nth", "after"}, "state": {"nth", "after"}}
 ALONE = "after"
 KNOWN = (*BESIDES, ALONE)
 MAX_COUNT = 1_000_000
@@ -90,7 +90,8 @@ def _condition(kind: str, trigger: dict[str, Any], where: str) -> Condition:
         return Condition(trigger, _landed(value))
     if kind == "step":
         size = _count(trigger["world_size"], "world_size", where) if "world_size" in trigger else None
-        return Condition(trigger, _stepped(_count(value, "step", where), size), 1, after)
+        attempt = _count(trigger.get("attempt", 1), "attempt", where)
+        return Condition(trigger, _stepped(_count(value, "step", where), size, attempt), 1, after)
     if not isinstance(value, str):
         raise ExperimentError(f"{where}: {kind} in {shown(trigger)} must be a name, not {value!r}")
     if kind == "state":
@@ -106,9 +107,12 @@ def _count(value: object, name: str, where: str, least: int = 1) -> int:
     return value
 
 
-def _stepped(step: int, size: int | None) -> Predicate:
+def _stepped(step: int, size: int | None, attempt: int) -> Predicate:
     return lambda event: (
-        isinstance(event, Stepped) and event.step >= step and size in (None, event.world_size)
+        isinstance(event, Stepped)
+        and event.step >= step
+        and size in (None, event.world_size)
+        and event.attempt >= attempt
     )
 
 

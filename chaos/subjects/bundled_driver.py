@@ -79,8 +79,15 @@ def as_event(number: int, record: records.AnyRecord) -> Event | None:
             return Committed(term=term, attempt=attempt, index=index, checkpoint=name, number=number)
         case records.CheckpointDeleted(term=term, checkpoint=name):
             return CheckpointDeleted(term=term, checkpoint=name)
-        case records.AttemptEnded(term=term, attempt=attempt, cause=cause, account=account, detail=detail):
-            return AttemptEnded(term=term, attempt=attempt, cause=cause, account=account, detail=detail)
+        case records.AttemptEnded(term=term, attempt=attempt, cause=cause, account=account):
+            return AttemptEnded(
+                term=term,
+                attempt=attempt,
+                cause=cause,
+                account=account,
+                detail=record.detail,
+                rank=record.rank,
+            )
         case _:
             return None
 
@@ -119,7 +126,7 @@ def _trainer(launch: Launch, job: Job, scribe: Scribe) -> ElasticTrainer:
     configuration = launch.effective
     kind = TorchTrainer if uses_torch(job) else ElasticTrainer
     return kind(
-        Witnessed(job, "bundled", launch.witness),
+        Witnessed(job, "bundled", launch.witness, configuration.step_key),
         train_loop_config=configuration.job_config,
         scaling_config=ScalingConfig(
             num_workers=configuration.num_workers,

@@ -39,15 +39,18 @@ from shaketable.chaos.history import (
     Committed,
     Event,
     Member,
+    RunEnded,
     StateChanged,
     TermBegan,
 )
+from shaketable.chaos.subjects.jobs import one_line
+from shaketable.chaos.subjects.ray_train import TERM_ENV
 from shaketable.chaos.subjects.ray_train_causes import Ending, ending
 from shaketable.chaos.subjects.ray_train_past import read_past
+from shaketable.chaos.subjects.ray_train_script import Script, listen, look, refuse_other_clusters
 from shaketable.chaos.subjects.ray_train_worker import Placement, name_of, place
 from shaketable.chaos.witness import Witness, WitnessConfig
 
-TERM_ENV = "SHAKETABLE_RAY_TRAIN_TERM"  # a callback's constructor gets no arguments
 logger = logging.getLogger(__name__)
 Returned = TypeVar("Returned")
 
@@ -78,6 +81,9 @@ class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCa
         self._index = 0  # of the last report that every worker of this attempt has made
         self._state = ""
         self._placement = Placement(self._term, self._attempt)
+        self._script = Script.of_environment()
+        if self._script is not None:
+            self._look(self._script)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_witness": None}  # each process is a witness of its own
@@ -86,6 +92,16 @@ class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCa
         if self._witness is None:
             self._witness = Witness(self._config, "controller")
         self._witness.testify(event)
+
+    # ---- the driver, where it is a script of the user's ----
+
+    def _look(self, script: Script) -> None:
+        """Not guarded: a run that is not on record, or elsewhere, must not go on unseen."""
+        seen = look(script, self._term)
+        witness = Witness(self._config, "driver")
+        witness.testify(seen)
+        witness.close()
+        refuse_other_clusters(script, seen)
 
     # ---- the controller ----
 
@@ -116,12 +132,20 @@ class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCa
     @guarded
     def before_controller_abort(self) -> None:
         self._end(Ending("interrupted", None))
+        self._run_ended("interrupted", "aborted", None)
 
     @guarded
     def after_controller_finish(self, result: Any) -> None:
         """Where the controller gave up without a state update, the attempt is still open."""
         if result.error is not None:
             self._end(ending(result.error))
+        error = one_line(result.error) if result.error is not None else None
+        self._run_ended("failed" if error else "finished", error, result.metrics)
+
+    def _run_ended(self, outcome: str, error: str | None, metrics: dict[str, Any] | None) -> None:
+        """A script's `fit()` raises what is in the result or returns it. (A driver of ours testifies that itself.)"""
+        if self._script is not None:
+            self._testify(RunEnded(term=self._term, outcome=outcome, error=error, metrics=metrics))
 
     def _changed(self, state: str) -> None:
         if state != self._state:
@@ -138,6 +162,7 @@ class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCa
                     cause=end.cause,
                     account=end.account,
                     detail=end.detail,
+                    rank=end.rank,
                 )
             )
 
@@ -184,6 +209,8 @@ class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCa
     @guarded
     def after_init_train_context(self) -> None:
         place(self._placement)
+        if self._script is not None:
+            listen(self._script, self._config)
 
 
 def _end_of_attempt(state: Any) -> Ending | None:

@@ -12,8 +12,8 @@ from shaketable.chaos.history import (
 )
 
 
-def stepped(step: int, world_size: int = 2, rank: int = 0) -> Stepped:
-    return Stepped(term=1, attempt=1, rank=rank, step=step, world_size=world_size)
+def stepped(step: int, world_size: int = 2, rank: int = 0, attempt: int = 1) -> Stepped:
+    return Stepped(term=1, attempt=attempt, rank=rank, step=step, world_size=world_size)
 
 
 def observed(fault: int) -> FaultObserved:
@@ -39,6 +39,12 @@ def test_a_step_that_was_skipped_fires_at_a_later_one() -> None:
 
 def test_a_step_in_a_world_of_some_size_waits_for_that_world() -> None:
     assert fired_at({"step": 8, "world_size": 3}, stepped(20), stepped(7, 3), stepped(8, 3)) == [2]
+
+
+def test_a_step_of_an_attempt_waits_for_that_attempt_or_a_later_one() -> None:
+    again, later = stepped(8, attempt=2), stepped(8, attempt=3)
+    assert fired_at({"step": 8, "attempt": 2}, stepped(8), stepped(9), stepped(7, attempt=2), again) == [3]
+    assert fired_at({"step": 8, "attempt": 2}, stepped(9), later) == [1]
 
 
 def test_a_step_after_a_fault_counts_from_the_evidence_of_that_fault() -> None:

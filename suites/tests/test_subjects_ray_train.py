@@ -58,6 +58,19 @@ def test_an_error_of_ray_train_is_charged_where_its_own_policy_charges_it(
     assert (ending(error).cause, ending(error).account) == (cause, account)
 
 
+@pytest.mark.parametrize(
+    ("error", "rank"),
+    [
+        (group(r0=ConnectionResetError("peer"), r1=died("SYSTEM_ERROR")), 1),
+        (group(r0=ValueError(), r2=died("", preempted=True)), 2),
+        (PreemptionError(PreemptionInfo(None, {"ab": [3, 1]})), 1),
+        (ControllerError(WorkerGroupStartupTimeoutError(3)), None),
+    ],
+)
+def test_an_ending_names_the_rank_that_is_to_blame(error: Any, rank: int | None) -> None:
+    assert ending(error).rank == rank
+
+
 def test_of_two_errors_the_broken_connection_is_not_the_culprit() -> None:
     assert ending(group(r0=ConnectionResetError("peer"), r1=ValueError("a bug"))).detail == (
         "rank 1: ValueError: a bug"
