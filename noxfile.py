@@ -122,7 +122,7 @@ def _check_wheel(session: nox.Session, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     sources = {
         f"shaketable/suites/{path.relative_to(ROOT / 'suites')}"
-        for path in ROOT.glob("suites/experiments/*.yaml")
+        for path in (*ROOT.glob("suites/experiments/*.yaml"), *ROOT.glob("suites/deviations/*.yaml"))
     }
     missing = sorted(sources - set(names))
     strays = [name for name in names if name.startswith("shaketable/suites/tests")]

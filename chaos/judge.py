@@ -31,12 +31,13 @@ from shaketable.chaos.invariants.findings import counted
 from shaketable.chaos.invariants.ledger import FAILURES, PREEMPTIONS, range_of
 from shaketable.chaos.invariants.liveness import ended_s
 from shaketable.chaos.invariants.view import Attempt, History
-from shaketable.chaos.plan import Finding, Judgement
+from shaketable.chaos.plan import Finding, Judgement, Verdict
 
 HELP = ("add_node", "relaunch_driver")  # what takes nothing away
+TOOK_PLACE = "took_place"  # the name of a gap, beside those of the verdict's arguments
 NO_JOB = 2  # the exit code of a driver that could not load its job
 
-__all__ = ["INVARIANTS", "judge", "recovery_s", "steps_lost"]
+__all__ = ["INVARIANTS", "TOOK_PLACE", "judge", "recovery_s", "steps_lost"]
 
 
 def judge(events: Sequence[AnyEvent]) -> Judgement:
@@ -48,14 +49,21 @@ def judge(events: Sequence[AnyEvent]) -> Judgement:
         return Judgement("INVALID", f"the history has schema {began[0].schema}, this version judges {SCHEMA}")
     history = History(events)
     findings = tuple(invariant(history) for invariant in INVARIANTS.values())
+    missed = _beyond_invariants(history)
     for finding in findings:
         if finding.status == "FAIL":
-            return Judgement("FAIL", f"{finding.invariant}: {finding.reason}", findings)
-    if (lacking := next(_lacking(history), None)) is not None:
-        return Judgement("INVALID", lacking, findings)
-    if (missed := next(_missed(history), None)) is not None:
-        return Judgement("FAIL", missed, findings)
+            return Judgement("FAIL", f"{finding.invariant}: {finding.reason}", findings, missed)
+    for miss in missed:
+        verdict: Verdict = "INVALID" if miss.invariant == TOOK_PLACE else "FAIL"
+        return Judgement(verdict, miss.reason, findings, missed)
     return Judgement("PASS", _praise(history, findings), findings)
+
+
+def _beyond_invariants(history: History) -> tuple[Finding, ...]:
+    """What the experiment expects counts only where it took place."""
+    if (lacking := next(_lacking(history), None)) is not None:
+        return (Finding(TOOK_PLACE, "FAIL", lacking),)
+    return tuple(Finding(argument, "FAIL", reason) for argument, reason in _missed(history))
 
 
 # ---- INVALID -------------------------------------------------------------------------------------------------
@@ -93,16 +101,18 @@ def _lacking(history: History) -> Iterator[str]:
 # ---- what the experiment expects -----------------------------------------------------------------------------
 
 
-def _missed(history: History) -> Iterator[str]:
+def _missed(history: History) -> Iterator[tuple[str, str]]:
+    """The argument of `verdict` that did not come true, and what was seen instead."""
     expect, ended = history.expect, history.run_ended
     outcome = ended.outcome if ended is not None else "nothing"
     if outcome != expect.outcome:
         error = f": {ended.error}" if ended is not None and ended.error else ""
-        yield f"expected the run to be {expect.outcome}, fit() said {outcome}{error}"
-    yield from _wrongly_charged(history, charged(history))
+        yield "outcome", f"expected the run to be {expect.outcome}, fit() said {outcome}{error}"
+    for wrong in _wrongly_charged(history, charged(history)):
+        yield "charged", wrong
     lost = steps_lost(history)
     if expect.steps_lost is not None and lost > expect.steps_lost:
-        yield f"expected at most {counted(expect.steps_lost, 'step')} lost, the run lost {lost}"
+        yield "steps_lost", f"expected at most {counted(expect.steps_lost, 'step')} lost, the run lost {lost}"
 
 
 def _wrongly_charged(history: History, actual: Counter[str]) -> Iterator[str]:

@@ -69,8 +69,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on one experiment with one sentence of reason, and every invariant's own answer."""
+    """The verdict on one experiment with one sentence of reason, and every invariant's own answer. `missed`: what is
+    wrong beyond the invariants, in the same form: an argument of `verdict` that did not come true (`outcome`,
+    `charged`, `steps_lost`), or `took_place` where the experiment did not."""
 
     verdict: Verdict
     reason: str
     findings: tuple[Finding, ...] = ()
+    missed: tuple[Finding, ...] = ()

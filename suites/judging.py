@@ -14,7 +14,7 @@ from shaketable.chaos.history import AnyEvent, ExperimentBegan, HistoryError
 from shaketable.chaos.judge import judge
 from shaketable.reports.landed import landed
 from shaketable.reports.results import Result, Run
-from shaketable.suites import execution
+from shaketable.suites import deviations, execution
 from shaketable.suites.catalogue import UsageError
 from shaketable.suites.environment import version_of
 from shaketable.suites.execution import HISTORY, RESULT
@@ -47,7 +47,7 @@ def _judged(folder: Path, root: Path) -> tuple[Result, dict[str, str]]:
         raise UsageError(str(error)) from None
     verdict = judge(events)
     result = replace(
-        _known(folder, events),
+        _on_file(folder, events),
         verdict=verdict.verdict,
         reason=verdict.reason,
         findings=verdict.findings,
@@ -55,10 +55,11 @@ def _judged(folder: Path, root: Path) -> tuple[Result, dict[str, str]]:
         folder=str(folder.relative_to(root)),
         traceback="",
     )
+    result = deviations.held_against(result, verdict, events)
     return replace(result, reproduce=execution.reproduce(folder, result.mutant)), _versions(events)
 
 
-def _known(folder: Path, events: list[AnyEvent]) -> Result:
+def _on_file(folder: Path, events: list[AnyEvent]) -> Result:
     """What the run wrote down beside the history, or what the history says where there is no such file."""
     name = folder.absolute().name
     if (folder / RESULT).is_file():
