@@ -27,7 +27,7 @@ from shaketable.chaos.drivers import Drivers
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.experiment_file import dump
 from shaketable.chaos.faults import FAULTS, Scene
-from shaketable.chaos.history import AnyEvent, DeadlinePassed, ExperimentBegan, NodeJoined
+from shaketable.chaos.history import AnyEvent, DeadlinePassed, ExperimentBegan, NodeJoined, run_name
 from shaketable.chaos.judge import judge
 from shaketable.chaos.landing import Armed
 from shaketable.chaos.nodewatch import NodeWatch
@@ -147,7 +147,9 @@ def _run(
         schedule.close(FAULTS_END_WITHIN_S)
         schedule.heal_all()
         progress("the run is over; looking at what is left")
-        aftermath.inspect(under_test, cluster, collector, drivers.pids, storage, RUN_NAME)
+        aftermath.inspect(
+            under_test, cluster, collector, drivers.pids, storage, run_name(collector.snapshot(), RUN_NAME)
+        )
         watch.close()
         return collector.finish()
     finally:

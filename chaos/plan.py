@@ -25,6 +25,16 @@ class Configuration:
     max_preemption_failures: int = -1
     elastic_resize_monitor_interval_s: float = 1.0
     heartbeat_timeout_s: float = 5.0
+    # What only a job of one's own needs. A file that does not name these may still be given them on the command line.
+    cwd: str = ""  # where a command runs, and where a function is imported from besides what is installed
+    step_key: str = ""  # the reported metric that is the step; empty: the report index
+    metrics_tolerance: float = 0.0  # relative, for metrics-match; 0: to the bit, where both runs kept one world size
+    triggers_of: int = 0  # the triggers' steps are those of a run of so many; scaled to the job's. 0: as they stand
+    within_s: float = 0.0  # instead of the verdict's own; 0: that one
+    control: bool = True  # the job once without faults, before everything else
+
+
+OWN_JOB_KEYS = ("cwd", "step_key", "metrics_tolerance", "triggers_of", "within_s", "control")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Request:
 
     @property
     def is_gate(self) -> bool:
-        return not (self.names or self.everything or self.tags or self.mutant)
+        return not (self.names or self.everything or self.tags or self.mutant or "job" in self.variables)
 
 
 def run(request: Request, out: TextIO) -> Run:

@@ -41,7 +41,9 @@ def past(events: Iterable[AnyEvent]) -> Past:
         return Past(0, 0, indices, None)
     done = [event.index for event in commits if event.attempt == last.attempt]
     after = max(done, default=last.resume_index or 0)
-    uploads = (e.step for e in events if isinstance(e, UploadStarted) and e.attempt == last.attempt)
+    uploads = (
+        e.index or e.step for e in events if isinstance(e, UploadStarted) and e.attempt == last.attempt
+    )
     next_index = min((step for step in uploads if step > after), default=None)
     return Past(last.term, last.attempt, indices, next_index)
 

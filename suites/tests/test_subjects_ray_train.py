@@ -24,8 +24,8 @@ from shaketable.chaos.history import (
     encode,
     read_events,
 )
-from shaketable.chaos.subjects.ray_train import PROFILE_ENV, SNAPSHOT, RayTrain, environment
-from shaketable.chaos.subjects.ray_train_callbacks import TERM_ENV, Observer
+from shaketable.chaos.subjects.ray_train import PROFILE_ENV, SNAPSHOT, TERM_ENV, RayTrain, environment
+from shaketable.chaos.subjects.ray_train_callbacks import Observer
 from shaketable.chaos.subjects.ray_train_causes import ending
 from shaketable.chaos.subjects.ray_train_past import past
 from shaketable.chaos.witness import WitnessConfig
