@@ -177,6 +177,18 @@ class ReferenceRun(Event, frozen=True, kw_only=True, tag="reference_run"):
     metrics: dict[str, Any]
     tolerance: float
     world_sizes: list[int] = []
+    steps: list[int] = []  # of rank 0, report by report
+    first_commit: int | None = None  # report index
+    name: str = ""  # that the script gave its run
+
+
+class ControlFailed(Event, frozen=True, kw_only=True, tag="control_failed"):
+    """The job does not do what an experiment needs even without faults; `reason` says what, and what to do. Makes the
+    experiment INVALID. `output`: the driver's last lines; the whole of it is in `log`."""
+
+    reason: str
+    output: list[str] = []
+    log: str = ""
 
 
 # ---- the controller of the subject, observed -----------------------------------------------------------------
@@ -243,8 +255,8 @@ class CheckpointDeleted(Event, frozen=True, kw_only=True, tag="checkpoint_delete
 
 
 class AttemptEnded(Event, frozen=True, kw_only=True, tag="attempt_ended"):
-    """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged. `rank`: whose error, death
-    or node it was, where the subject says so."""
+    """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged. `rank`: whose error,
+    death or node it was, where the subject says so."""
 
     term: int
     attempt: int
@@ -337,7 +349,8 @@ class WorkerFinished(Event, frozen=True, kw_only=True, tag="worker_finished"):
 AnyEvent = (
     ExperimentBegan | NodeJoined | NodeLeft | DriverStarted | DriverExited | FaultTriggered | FaultInjected
     | FaultObserved | FaultMissed | FaultHealed | Healed | DeadlinePassed | LeakCheck | CheckpointProbed | LogRecord
-    | ReferenceRun | TermBegan | RunConfigured | StateChanged | AttemptStarted | Committed | CheckpointDeleted | AttemptEnded
+    | ReferenceRun | ControlFailed | TermBegan | RunConfigured | StateChanged | AttemptStarted | Committed
+    | CheckpointDeleted | AttemptEnded
     | RunEnded | WorkerStarted | Resumed | Stepped | UploadStarted | Reported | WorkerFinished
 )  # fmt: skip
 

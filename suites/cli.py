@@ -17,6 +17,7 @@ def main() -> None:
             f"Error: shaketable needs {', '.join(missing)}: pip install 'shaketable[chaos]'", file=sys.stderr
         )
         sys.exit(EXIT_USAGE)
+    from shaketable.suites import incident_commands  # noqa: F401  (its commands join the others)
     from shaketable.suites.commands import app
 
     app()

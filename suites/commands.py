@@ -56,7 +56,7 @@ def command(
 
         guarded.__annotations__["return"] = None
         text = "\n".join(f"  {line}" for line in examples.strip().splitlines())
-        app.command(name=body.__name__.rstrip("_"), cls=cls, epilog=f"\b\nExamples:\n{text}")(guarded)
+        app.command(name=body.__name__.rstrip("_").replace("_", "-"), cls=cls, epilog=f"\b\nExamples:\n{text}")(guarded)
         return guarded
 
     return register
