@@ -8,6 +8,7 @@ needs the fault to have landed.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +16,7 @@ from shaketable.chaos.history import (
     SCHEMA,
     AnyEvent,
     AttemptStarted,
+    ControlFailed,
     ExperimentBegan,
     FaultHealed,
     FaultInjected,
@@ -22,6 +24,7 @@ from shaketable.chaos.history import (
     FaultObserved,
     FaultTriggered,
     LeakCheck,
+    RunConfigured,
     TermBegan,
 )
 from shaketable.chaos.invariants import INVARIANTS
@@ -34,6 +37,7 @@ from shaketable.chaos.invariants.view import Attempt, History
 from shaketable.chaos.plan import Finding, Judgement, Verdict
 
 HELP = ("add_node", "relaunch_driver")  # what takes nothing away
+FIT_AGAIN = "the script calls fit() again, for the run {!r}: one experiment watches one run, leave one fit() in it"
 TOOK_PLACE = "took_place"  # the name of a gap, beside those of the verdict's arguments
 NO_JOB = 2  # the exit code of a driver that could not load its job
 
@@ -47,6 +51,8 @@ def judge(events: Sequence[AnyEvent]) -> Judgement:
         return Judgement("INVALID", "the history does not say which experiment it is of")
     if began[0].schema != SCHEMA:
         return Judgement("INVALID", f"the history has schema {began[0].schema}, this version judges {SCHEMA}")
+    if (void := next(_void(events), None)) is not None:
+        return Judgement("INVALID", void)
     history = History(events)
     findings = tuple(invariant(history) for invariant in INVARIANTS.values())
     missed = _beyond_invariants(history)
@@ -59,6 +65,13 @@ def judge(events: Sequence[AnyEvent]) -> Judgement:
     return Judgement("PASS", _praise(history, findings), findings)
 
 
+def metrics_differ(judgement: Judgement) -> bool:
+    """Whether a second run without faults may change the verdict: only the comparison with the first one speaks against
+    the run."""
+    failed = [finding.invariant for finding in judgement.findings if finding.status == "FAIL"]
+    return failed == ["metrics-match"]
+
+
 def _beyond_invariants(history: History) -> tuple[Finding, ...]:
     """What the experiment expects counts only where it took place."""
     if (lacking := next(_lacking(history), None)) is not None:
@@ -67,6 +80,28 @@ def _beyond_invariants(history: History) -> tuple[Finding, ...]:
 
 
 # ---- INVALID -------------------------------------------------------------------------------------------------
+
+
+def _void(events: Sequence[AnyEvent]) -> Iterator[str]:
+    """What makes an experiment with a job of one's own none at all, whatever was seen in it."""
+    for failed in events:
+        if isinstance(failed, ControlFailed):
+            yield failed.reason
+    seen = [event for event in events if isinstance(event, RunConfigured)]
+    for before, after in itertools.pairwise(seen):
+        if before.term == after.term:
+            yield FIT_AGAIN.format(after.name)
+        elif (before.name, before.storage_path) != (after.name, after.storage_path):
+            yield _not_fixed(before, after)
+
+
+def _not_fixed(before: RunConfigured, after: RunConfigured) -> str:
+    what = "name" if before.name != after.name else "storage_path"
+    one, other = getattr(before, what), getattr(after, what)
+    return (
+        f"the driver launched again has another run {what} ({one}, then {other}), so it cannot resume: the script needs"
+        ' run_config=ray.train.RunConfig(name="my-run", storage_path="/where/it/stays") in its trainer'
+    )
 
 
 def _lacking(history: History) -> Iterator[str]:
@@ -107,12 +142,25 @@ def _missed(history: History) -> Iterator[tuple[str, str]]:
     outcome = ended.outcome if ended is not None else "nothing"
     if outcome != expect.outcome:
         error = f": {ended.error}" if ended is not None and ended.error else ""
-        yield "outcome", f"expected the run to be {expect.outcome}, fit() said {outcome}{error}"
+        yield (
+            "outcome",
+            f"expected the run to be {expect.outcome}, fit() said {outcome}{_hint(history)}{error}",
+        )
     for wrong in _wrongly_charged(history, charged(history)):
         yield "charged", wrong
     lost = steps_lost(history)
     if expect.steps_lost is not None and lost > expect.steps_lost:
         yield "steps_lost", f"expected at most {counted(expect.steps_lost, 'step')} lost, the run lost {lost}"
+
+
+def _hint(history: History) -> str:
+    """The most usual reason why a script does not survive its first fault."""
+    if not history.script or history.configuration.max_failures or not charged(history)[FAILURES]:
+        return ""
+    return (
+        " (the script allows no failure: add failure_config=ray.train.FailureConfig(max_failures=1) to its"
+        " ray.train.RunConfig)"
+    )
 
 
 def _wrongly_charged(history: History, actual: Counter[str]) -> Iterator[str]:

@@ -91,7 +91,7 @@ def _condition(kind: str, trigger: dict[str, Any], where: str) -> Condition:
     if kind == "step":
         size = _count(trigger["world_size"], "world_size", where) if "world_size" in trigger else None
         attempt = _count(trigger.get("attempt", 1), "attempt", where)
-        return Condition(trigger, _stepped(_count(value, "step", where), size, attempt), 1, after)
+        return Condition(trigger, _stepped(_count(value, "step", where, least=0), size, attempt), 1, after)
     if not isinstance(value, str):
         raise ExperimentError(f"{where}: {kind} in {shown(trigger)} must be a name, not {value!r}")
     if kind == "state":

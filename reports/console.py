@@ -55,6 +55,7 @@ def detail_lines(result: Result) -> list[str]:
     if result.verdict == "KNOWN":
         return known
     lines = [f"  landed     {line}" for line in result.landed] + known
+    lines += [f"  output     {line}" for line in result.output]
     if result.verdict == "ERROR":
         lines.append(f"  {results.NOT_YOUR_JOB}; traceback in {result.traceback}")
     return [*lines, f"  reproduce  {result.reproduce}"] if result.reproduce else lines

@@ -48,6 +48,7 @@ class Result:
     tags: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     landed: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()  # the last lines of a job that does not even work without faults
     reproduce: str = ""
     traceback: str = ""  # a file in the results directory, for ERROR
     canary: bool = False

@@ -12,7 +12,7 @@ from pathlib import Path
 from shaketable.chaos import history
 from shaketable.chaos.history import AnyEvent, ExperimentBegan, HistoryError
 from shaketable.chaos.judge import judge
-from shaketable.reports.landed import landed
+from shaketable.reports.landed import landed, output
 from shaketable.reports.results import Result, Run
 from shaketable.suites import deviations, execution
 from shaketable.suites.catalogue import UsageError
@@ -52,6 +52,7 @@ def _judged(folder: Path, root: Path) -> tuple[Result, dict[str, str]]:
         reason=verdict.reason,
         findings=verdict.findings,
         landed=landed(events),
+        output=output(events),
         folder=str(folder.relative_to(root)),
         traceback="",
     )

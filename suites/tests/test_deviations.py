@@ -14,11 +14,13 @@ import pytest
 
 from shaketable.chaos import experiment_file, history, toolkit
 from shaketable.chaos.history import AnyEvent, ExperimentBegan
+from shaketable.chaos.judge import judge
 from shaketable.chaos.plan import Finding, Judgement
-from shaketable.reports.results import exit_code
+from shaketable.reports.results import Result, exit_code
 from shaketable.suites import catalogue, deviations, pytest_plugin, runner
 from shaketable.suites.catalogue import UsageError
 from shaketable.suites.deviations import Deviation, settle
+from shaketable.suites.deviations.__main__ import keep, kept, read_kept
 
 WHERE = "suites/deviations/ray-train-2.60.0.yaml"
 LEAK = Deviation(
@@ -109,7 +111,9 @@ def against(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Judgem
     )
 
     def give(judgement: Judgement) -> None:
-        def run_file(path: Path, *, variables: Mapping[str, str], folder: Path, pool: object) -> Judgement:
+        def run_file(
+            path: Path, *, variables: Mapping[str, str], folder: Path, pool: object, controls: object
+        ) -> Judgement:
             (folder / "history.jsonl").write_bytes(b"".join(map(history.encode, crash())))
             return judgement
 
@@ -201,3 +205,33 @@ def test_a_version_of_which_nothing_is_recorded_is_said_before_it_is_run() -> No
     ]
     assert deviations.unrecorded(entries, {"subject": "ray-train"}, "2.60.0") == []
     assert deviations.unrecorded(entries, {}, "2.60.7") == []
+
+
+# ---- what is on record of Ray Train ----
+
+RAY_TRAIN = deviations.recorded("ray-train", "2.60.0")
+KEPT = kept("ray-train", "2.60.0")
+
+
+def test_every_experiment_with_deviations_has_its_history_kept_and_no_other() -> None:
+    assert set(KEPT) == {deviation.experiment for deviation in RAY_TRAIN}
+
+
+@pytest.mark.parametrize("name", sorted(KEPT))
+def test_a_kept_history_judged_again_shows_exactly_what_is_recorded(name: str, tmp_path: Path) -> None:
+    events = read_kept(KEPT[name], tmp_path / "history.jsonl")
+    result = deviations.held_against(Result(name, "PASS", "", 0.0, ""), judge(events), events)
+    assert (result.verdict, result.judged) == ("KNOWN", judge(events).verdict), result.reason
+    said = {(known.invariant, known.reason) for known in result.deviations}
+    assert said == {(d.invariant, " ".join(d.reason.split())) for d in RAY_TRAIN if d.experiment == name}
+
+
+def test_only_what_is_as_recorded_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deviations, "FOLDER", tmp_path / "deviations")
+    monkeypatch.setattr(deviations, "recorded", lambda subject, version: (LEAK,))
+    (tmp_path / "results" / "worker-crash").mkdir(parents=True)
+    (tmp_path / "results" / "worker-crash" / "history.jsonl").write_bytes(
+        b"".join(map(history.encode, crash()))
+    )
+    assert keep(tmp_path / "results") == 1
+    assert kept("ray-train", "2.60.0") == {}
