@@ -61,6 +61,14 @@ def chaos(session: nox.Session) -> None:
 
 
 @nox.session
+def on_demand(session: nox.Session) -> None:
+    """The tests that take minutes each: Ray Train under the Recorder, hurt twice, and reproduced from the recording."""
+    _install(session, "chaos", "explore", "torch", "ray-train", tools="tests")
+    session.env["SHAKETABLE_ON_DEMAND"] = "1"
+    _run(session, "pytest", "-k", "on_ray_train", f"--timeout={TEST_TIMEOUT_S}", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """The figures of docs/performance.md. `nox -s bench -- --peer ray-train` measures Ray Train beside them."""
     _install(session, "chaos", "torch", *_peer(session))

@@ -34,6 +34,7 @@ from shaketable.chaos.invariants.findings import counted
 from shaketable.chaos.invariants.ledger import FAILURES, PREEMPTIONS, range_of
 from shaketable.chaos.invariants.liveness import ended_s
 from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.judge_recording import judge_recording
 from shaketable.chaos.plan import Finding, Judgement, Verdict
 
 HELP = ("add_node", "relaunch_driver")  # what takes nothing away
@@ -51,6 +52,8 @@ def judge(events: Sequence[AnyEvent]) -> Judgement:
         return Judgement("INVALID", "the history does not say which experiment it is of")
     if began[0].schema != SCHEMA:
         return Judgement("INVALID", f"the history has schema {began[0].schema}, this version judges {SCHEMA}")
+    if began[0].recorded:
+        return judge_recording(events)
     if (void := next(_void(events), None)) is not None:
         return Judgement("INVALID", void)
     history = History(events)
@@ -203,12 +206,24 @@ def _praise(history: History, findings: Sequence[Finding]) -> str:
 
 def _resumes(history: History) -> Iterator[str]:
     again = [attempt for attempt in history.attempts[1:] if attempt.resumed]
+    if history.own_job and (said := _resumed_reports(history)):
+        yield said
+        return
     if not again:
         ended = history.run_ended
         yield f"{ended.outcome if ended else 'ended'} in {counted(len(history.attempts), 'attempt')}"
         return
     step = again[-1].resumed[0].step
     yield f"resumed at {step + 1} from {f'commit {step}' if step else 'scratch'}"
+
+
+def _resumed_reports(history: History) -> str:
+    """`resumed from the commit of report 2`: all that is known of a job that does not say what it found."""
+    if len(history.attempts) < 2:
+        return ""
+    last = history.attempts[-1].start
+    commit = history.latest_commit(last.position) if last.resume is not None else None
+    return f"resumed from the commit of report {commit.index}" if commit is not None else "resumed from scratch"
 
 
 def _charges(history: History) -> Iterator[str]:

@@ -35,8 +35,8 @@ LEFT_OUT = (
 LIMITED = ("max_failures", "max_preemption_failures")
 PREEMPTION = {"bundled": "sigterm_node", "ray-train": "drain_node"}
 INSTEAD = (
-    "the record does not say what was trained, or it is not to be had here: the bundled hash chain stands in for it"
-    " (yours: shaketable run FILE --train package.module:function, or shaketable run FILE -- python train.py)"
+    "the bundled hash chain stands in for the job; with yours: shaketable run FILE --train package.module:function, or"
+    " shaketable run FILE -- python train.py"
 )
 
 

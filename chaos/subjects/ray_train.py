@@ -16,6 +16,7 @@ import msgspec
 
 from shaketable.chaos.history import AnyEvent, CheckpointProbed, LogRecord
 from shaketable.chaos.naming import is_command
+from shaketable.chaos.record import RECORDING
 from shaketable.chaos.subjects.launching import start_command, start_driver
 from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed
 from shaketable.chaos.subjects.protocol import Launch
@@ -65,7 +66,7 @@ class RayTrain:
 
     def files_left(self, storage_path: str, name: str) -> list[str]:
         run = Path(storage_path) / name
-        known = {SNAPSHOT, MARKER, *_listed(run)}
+        known = {SNAPSHOT, MARKER, RECORDING, *_listed(run)}
         left = sorted(path for path in run.iterdir() if path.name not in known) if run.is_dir() else []
         return [f"{path.name}: not in the snapshot, never removed" for path in left]
 

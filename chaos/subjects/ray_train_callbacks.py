@@ -36,6 +36,7 @@ from ray.train.v2._internal.execution.controller.state import (
 from shaketable.chaos.history import (
     AttemptEnded,
     AttemptStarted,
+    CheckpointDeleted,
     Committed,
     Event,
     Member,
@@ -46,7 +47,7 @@ from shaketable.chaos.history import (
 from shaketable.chaos.subjects.jobs import one_line
 from shaketable.chaos.subjects.ray_train import TERM_ENV
 from shaketable.chaos.subjects.ray_train_causes import Ending, ending
-from shaketable.chaos.subjects.ray_train_past import read_past
+from shaketable.chaos.subjects.ray_train_past import Past, read_past
 from shaketable.chaos.subjects.ray_train_script import Script, listen, look, refuse_other_clusters
 from shaketable.chaos.subjects.ray_train_worker import Placement, name_of, place
 from shaketable.chaos.witness import Witness, WitnessConfig
@@ -69,39 +70,26 @@ def guarded(hook: Callable[..., Returned]) -> Callable[..., Returned | None]:
     return safe
 
 
-class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallback):
-    def __init__(self) -> None:
-        self._config = WitnessConfig.load(os.environ[WitnessConfig.ENV])
-        self._witness: Witness | None = None
-        self._term = int(os.environ[TERM_ENV])
-        self._past = read_past(Path(self._config.directory))
-        self._indices = dict(self._past.indices)
-        self._attempt = self._past.attempts
+class Watching(ControllerCallback, WorkerGroupCallback, ReportCallback):
+    """What can be seen in the controller, as events of a history. Who is told is for the subclass to say."""
+
+    def _begin(self, term: int, past: Past) -> None:
+        """`past`: what earlier launches of the run are known to have done."""
+        self._term, self._past = term, past
+        self._indices = dict(past.indices)
+        self._kept = list(past.kept)  # committed, and not testified as deleted
+        self._manager: Any = None  # Ray Train's, in the controller
+        self._attempt = past.attempts
         self._open = False  # the attempt has started and has not ended
         self._index = 0  # of the last report that every worker of this attempt has made
         self._state = ""
-        self._placement = Placement(self._term, self._attempt)
-        self._script = Script.of_environment()
-        if self._script is not None:
-            self._look(self._script)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_witness": None}  # each process is a witness of its own
+        self._placement = Placement(term, self._attempt)
 
     def _testify(self, event: Event) -> None:
-        if self._witness is None:
-            self._witness = Witness(self._config, "controller")
-        self._witness.testify(event)
+        raise NotImplementedError
 
-    # ---- the driver, where it is a script of the user's ----
-
-    def _look(self, script: Script) -> None:
-        """Not guarded: a run that is not on record, or elsewhere, must not go on unseen."""
-        seen = look(script, self._term)
-        witness = Witness(self._config, "driver")
-        witness.testify(seen)
-        witness.close()
-        refuse_other_clusters(script, seen)
+    def _run_ended(self, outcome: str, error: BaseException | None, metrics: dict[str, Any] | None) -> None:
+        raise NotImplementedError
 
     # ---- the controller ----
 
@@ -114,14 +102,17 @@ class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCa
         self._adopt(Path(train_run_context.run_config.storage_context.checkpoint_manager_snapshot_path))
 
     def _adopt(self, snapshot: Path) -> None:
-        """The one commit that may be in the snapshot and not in the history."""
+        """The one commit that may be in the snapshot and not in the history. (Of several nobody knows the index.)"""
         if not snapshot.exists():
             return
-        for result in json.loads(snapshot.read_bytes())["checkpoint_results"]:
-            name = result["checkpoint_dir_name"]
-            index = self._past.index_of(name)
-            if name not in self._indices and index is not None:
-                self._commit(name, index, self._past.term)
+        listed = [
+            result["checkpoint_dir_name"]
+            for result in json.loads(snapshot.read_bytes())["checkpoint_results"]
+        ]
+        unknown = [name for name in listed if name not in self._indices]
+        index = self._past.index_of(unknown[0]) if len(unknown) == 1 else None
+        if index is not None:
+            self._commit(unknown[0], index, self._past.term)
 
     @guarded
     def after_controller_state_update(self, previous_state: Any, current_state: Any) -> None:
@@ -132,20 +123,14 @@ class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCa
     @guarded
     def before_controller_abort(self) -> None:
         self._end(Ending("interrupted", None))
-        self._run_ended("interrupted", "aborted", None)
+        self._run_ended("interrupted", None, None)
 
     @guarded
     def after_controller_finish(self, result: Any) -> None:
         """Where the controller gave up without a state update, the attempt is still open."""
         if result.error is not None:
             self._end(ending(result.error))
-        error = one_line(result.error) if result.error is not None else None
-        self._run_ended("failed" if error else "finished", error, result.metrics)
-
-    def _run_ended(self, outcome: str, error: str | None, metrics: dict[str, Any] | None) -> None:
-        """A script's `fit()` raises what is in the result or returns it. (A driver of ours testifies that itself.)"""
-        if self._script is not None:
-            self._testify(RunEnded(term=self._term, outcome=outcome, error=error, metrics=metrics))
+        self._run_ended("failed" if result.error is not None else "finished", result.error, result.metrics)
 
     def _changed(self, state: str) -> None:
         if state != self._state:
@@ -178,10 +163,11 @@ class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCa
         """All workers are there; none is in the training function yet."""
         self._attempt = self._placement.attempt
         self._open = True
-        resume = _latest(worker_group)
+        self._manager = _manager(worker_group)
+        resume = latest(self._manager)
         resume_index = self._indices.get(resume) if resume is not None else None
         self._index = resume_index or 0
-        members = [_member(worker) for worker in worker_group.get_workers()]
+        members = [member_of(worker) for worker in worker_group.get_workers()]
         self._testify(
             AttemptStarted(
                 term=self._term,
@@ -199,10 +185,61 @@ class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCa
         self._index += 1
         if training_report.checkpoint is not None:
             self._commit(PurePosixPath(training_report.checkpoint.path).name, self._index, self._term)
+            self._testify_deletions()
+
+    def _testify_deletions(self) -> None:
+        """`num_to_keep`: what the manager has just dropped from its list is deleted."""
+        kept = {name_of(result.checkpoint) for result in self._manager.best_checkpoint_results}
+        for name in [name for name in self._kept if name not in kept]:
+            self._kept.remove(name)
+            self._testify(CheckpointDeleted(term=self._term, checkpoint=name))
 
     def _commit(self, name: str, index: int, term: int) -> None:
         self._indices[name] = index
+        self._kept.append(name)
         self._testify(Committed(term=term, attempt=self._attempt, index=index, checkpoint=name))
+
+
+class Observer(Watching, WorkerCallback):
+    def __init__(self) -> None:
+        self._config = WitnessConfig.load(os.environ[WitnessConfig.ENV])
+        self._witness: Witness | None = None
+        self._begin(int(os.environ[TERM_ENV]), read_past(Path(self._config.directory)))
+        self._script = Script.of_environment()
+        if self._script is not None:
+            self._look(self._script)
+
+    @guarded
+    def after_controller_start(self, train_run_context: Any) -> None:
+        """The past was read in the driver: one that is still running has gone on since then."""
+        again = read_past(Path(self._config.directory))
+        if again.attempts:
+            self._begin(self._term, again)
+        super().after_controller_start(train_run_context)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_witness": None, "_manager": None}  # each process is a witness of its own
+
+    def _testify(self, event: Event) -> None:
+        if self._witness is None:
+            self._witness = Witness(self._config, "controller")
+        self._witness.testify(event)
+
+    # ---- the driver, where it is a script of the user's ----
+
+    def _look(self, script: Script) -> None:
+        """Not guarded: a run that is not on record, or elsewhere, must not go on unseen."""
+        seen = look(script, self._term)
+        witness = Witness(self._config, "driver")
+        witness.testify(seen)
+        witness.close()
+        refuse_other_clusters(script, seen)
+
+    def _run_ended(self, outcome: str, error: BaseException | None, metrics: dict[str, Any] | None) -> None:
+        """A script's `fit()` raises what is in the result or returns it. (A driver of ours testifies that itself.)"""
+        if self._script is not None:
+            said = one_line(error) if error is not None else "aborted" if outcome == "interrupted" else None
+            self._testify(RunEnded(term=self._term, outcome=outcome, error=said, metrics=metrics))
 
     # ---- the workers ----
 
@@ -229,13 +266,16 @@ def _end_of_attempt(state: Any) -> Ending | None:
     return None
 
 
-def _latest(worker_group: Any) -> str | None:
+def _manager(worker_group: Any) -> CheckpointManager:
+    return next(c for c in worker_group._callbacks if isinstance(c, CheckpointManager))
+
+
+def latest(manager: CheckpointManager) -> str | None:
     """The checkpoint that the workers were given, from the manager that gave it."""
-    manager = next(c for c in worker_group._callbacks if isinstance(c, CheckpointManager))
     latest = manager.latest_checkpoint_result
     return name_of(latest.checkpoint) if latest is not None else None
 
 
-def _member(worker: Any) -> Member:
+def member_of(worker: Any) -> Member:
     metadata = worker.metadata
     return Member(rank=worker.distributed_context.world_rank, node_id=metadata.node_id, pid=metadata.pid)

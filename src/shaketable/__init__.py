@@ -32,10 +32,11 @@ if TYPE_CHECKING:
         state,
         step,
     )
-    from shaketable.suites.shaking import Shaken, ShakeFailed, ShakeInvalid, shake
+    from shaketable.chaos.subjects.recorder import Recorder
+    from shaketable.suites.shaking import ShakeFailed, ShakeInvalid, Shaken, shake
 
 __all__ = [
-    "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "drain_node", "event", "freeze_node",
+    "Recorder", "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "drain_node", "event", "freeze_node",
     "freeze_worker", "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake",
     "sigint_driver", "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state",
     "step",
@@ -46,5 +47,7 @@ SHAKING = ("ShakeFailed", "ShakeInvalid", "Shaken", "shake")  # the rest is the 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "Recorder":  # the only thing here that needs Ray Train
+        return importlib.import_module("shaketable.chaos.subjects.recorder_entry").recorder()
     module = "shaketable.suites.shaking" if name in SHAKING else "shaketable.chaos.method"
     return getattr(importlib.import_module(module), name)

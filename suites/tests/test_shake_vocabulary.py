@@ -62,7 +62,7 @@ def test_the_facade_imports_neither_ray_nor_an_extra() -> None:
     heavy = ("ray", "chaoslib", "torch", "rich", "typer", "jinja2")
     code = f"""
 import sys, shaketable
-for name in shaketable.__all__: getattr(shaketable, name)
+for name in set(shaketable.__all__) - {{'Recorder'}}: getattr(shaketable, name)  # it is Ray Train's own kind
 print(*set({heavy!r}) & {{name.partition('.')[0] for name in sys.modules}})
 """
     done = subprocess.run(
