@@ -23,7 +23,7 @@ import msgspec
 from shaketable.chaos import control_verdict
 from shaketable.chaos.collector import Collector
 from shaketable.chaos.drivers import Drivers
-from shaketable.chaos.history import AnyEvent, ControlFailed, DriverExited, ReferenceRun
+from shaketable.chaos.history import AnyEvent, ControlFailed, DeadlinePassed, DriverExited, ReferenceRun
 from shaketable.chaos.naming import is_bundled, is_command
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects import subject
@@ -146,24 +146,26 @@ def _watched(configuration: Configuration, cluster: Cluster, place: Path, within
     drivers = Drivers(subject(configuration.subject), launch, place, collector)
     try:
         drivers.start({})
-        collector.wait_for(
+        ended = collector.wait_for(
             lambda event: (
                 isinstance(event, DriverExited) or control_verdict.hopeless(event, launch) is not None
             ),
             timeout_s=within_s,
             name="the end of the control run",
         )
+        if ended is None:
+            collector.testify(DeadlinePassed(within_s=within_s))
         drivers.kill()
-        return _outcome(collector.finish(), launch, place, within_s)
+        return _outcome(collector.finish(), launch, place)
     finally:
         drivers.kill()
         collector.close()
 
 
-def _outcome(events: list[AnyEvent], launch: Launch, place: Path, within_s: float) -> Outcome:
+def _outcome(events: list[AnyEvent], launch: Launch, place: Path) -> Outcome:
     log = place / "driver-0.log"
     output = log.read_text(errors="replace") if log.exists() else ""
-    problem = control_verdict.problem(events, launch, output, within_s)
+    problem = control_verdict.problem(events, launch, output)
     if problem is not None:
         return ControlFailed(reason=problem, output=control_verdict.tail(output), log=str(log))
     return control_verdict.reference(events, launch.effective)

@@ -14,6 +14,7 @@ from shaketable.chaos.history import (
     AttemptEnded,
     AttemptStarted,
     Committed,
+    DeadlinePassed,
     DriverExited,
     Event,
     ReferenceRun,
@@ -42,26 +43,24 @@ def hopeless(event: AnyEvent, launch: Launch) -> str | None:
     return None
 
 
-def problem(events: Sequence[AnyEvent], launch: Launch, output: str, within_s: float) -> str | None:
+def problem(events: Sequence[AnyEvent], launch: Launch, output: str) -> str | None:
     """The first thing that stands in the way, or None."""
     found = (why for event in events if (why := hopeless(event, launch)) is not None)
-    return next(itertools.chain(found, _problems(events, launch, output, within_s)), None)
+    return next(itertools.chain(found, _problems(events, launch, output)), None)
 
 
-def _problems(events: Sequence[AnyEvent], launch: Launch, output: str, within_s: float) -> Iterator[str]:
-    configuration = launch.effective
-    exits, steps = _all(events, DriverExited), _all(events, Stepped)
-    seen = bool(_all(events, AttemptStarted))
-    if not exits:
+def _problems(events: Sequence[AnyEvent], launch: Launch, output: str) -> Iterator[str]:
+    configuration, steps = launch.effective, _all(events, Stepped)
+    for late in _all(events, DeadlinePassed):
         last = f"step {steps[-1].step}" if steps else "no step"
         yield (
-            f"{NO_FAULTS}: not over within {within_s:g} s, {last} so far; make it shorter, or give it longer with"
+            f"{NO_FAULTS}: not over within {late.within_s:g} s, {last} so far; make it shorter, or give it longer with"
             " --within SECONDS"
         )
-        return
-    if exits[-1].code:
-        yield f"{NO_FAULTS}: {_called(configuration)} exited with {exits[-1].code}{_said(output)}"
-    elif not seen:
+    for exit in _all(events, DriverExited):
+        if exit.code:
+            yield f"{NO_FAULTS}: {_called(configuration)} exited with {exit.code}{_said(output)}"
+    if not _all(events, AttemptStarted):
         yield _unseen(configuration)
     yield from _untidy(events)
     if not steps:

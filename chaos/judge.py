@@ -38,7 +38,9 @@ from shaketable.chaos.judge_recording import judge_recording
 from shaketable.chaos.plan import Finding, Judgement, Verdict
 
 HELP = ("add_node", "relaunch_driver")  # what takes nothing away
-FIT_AGAIN = "the script calls fit() again, for the run {!r}: one experiment watches one run, leave one fit() in it"
+FIT_AGAIN = (
+    "the script calls fit() again, for the run {!r}: one experiment watches one run, leave one fit() in it"
+)
 TOOK_PLACE = "took_place"  # the name of a gap, beside those of the verdict's arguments
 NO_JOB = 2  # the exit code of a driver that could not load its job
 
@@ -223,7 +225,9 @@ def _resumed_reports(history: History) -> str:
         return ""
     last = history.attempts[-1].start
     commit = history.latest_commit(last.position) if last.resume is not None else None
-    return f"resumed from the commit of report {commit.index}" if commit is not None else "resumed from scratch"
+    return (
+        f"resumed from the commit of report {commit.index}" if commit is not None else "resumed from scratch"
+    )
 
 
 def _charges(history: History) -> Iterator[str]:
