@@ -369,8 +369,10 @@ _RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
 
 def _from_testimony(history: History) -> tuple[Entry, ...]:
     kinds = (TermBegan, AttemptStarted, Committed, CheckpointDeleted, AttemptEnded, RunEnded)
+    adopted = _adopted(history)
     said = sorted(
-        (event for event in history.events if isinstance(event, kinds)), key=lambda event: event.term
+        (event for event in history.events if isinstance(event, kinds) and event not in adopted),
+        key=lambda event: event.term,
     )  # stable: within a term as it was testified
     entries: list[Entry] = []
     failed = False
@@ -379,6 +381,13 @@ def _from_testimony(history: History) -> tuple[Entry, ...]:
         if isinstance(event, RunEnded):
             failed = event.outcome == "failed"
     return tuple(entries)
+
+
+def _adopted(history: History) -> list[Committed]:
+    """Commits that a successor testified for its predecessor, which was alive after all and did so too."""
+    writers = {event.term: event.writer for event in history.all(TermBegan)}
+    own = {e.checkpoint for e in history.all(Committed) if e.writer == writers.get(e.term)}
+    return [e for e in history.all(Committed) if e.checkpoint in own and e.writer != writers.get(e.term)]
 
 
 def _entry(

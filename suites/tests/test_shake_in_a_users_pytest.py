@@ -77,7 +77,7 @@ def test_the_readmes_test_runs_as_written_in_two_workers_that_share_nothing(tmp_
     for name in ("test_one.py", "test_two.py"):
         (tmp_path / name).write_text(python_block("import train_func"))
     done = pytest_in(
-        tmp_path, "-v", "-n", "2", "--dist", "loadfile", "--junitxml=j.xml", f"--basetemp={tmp_path}/t"
+        tmp_path, "-v", "-n", "2", "--dist", "loadfile", "--junitxml=j.xml", f"--basetemp={tmp_path}/t", within_s=280
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert {f"[gw{number}]" for number in (0, 1)} <= set(re.findall(r"\[gw\d\]", done.stdout))
