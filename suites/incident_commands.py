@@ -46,6 +46,46 @@ def reproduce(
     return results.EXIT_PASS
 
 
+@command(
+    examples="""
+shaketable import-trace spot.csv --output spot.yaml        nodes come and go as in spot.csv, within a minute
+shaketable import-trace spot.csv --scale 600               a second stands for ten minutes of the trace
+shaketable import-trace spot.csv --notice --seed 7         with notice; other victims where no node is named
+shaketable run spot.yaml --subject ray-train
+"""
+)
+def import_trace(
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TRACE", help="Lines of time,add|remove,node: seconds; the name may be missing."
+        ),
+    ],
+    scale: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Seconds of the trace in one second; else all of it takes a minute."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Of the victims that the trace does not name.")
+    ] = 0,
+    notice: Annotated[
+        bool, typer.Option("--notice", help="Nodes get SIGTERM and leave, instead of SIGKILL.")
+    ] = False,
+    output: Output = None,
+    json: Json = None,
+) -> int:
+    """Write an experiment in which capacity comes and goes as in a trace; nothing is run."""
+    from shaketable.suites.incidents import imported
+
+    _check_json(json)
+    made = imported(trace, scale=scale, seed=seed, notice=notice)
+    _publish(made.text, output)
+    for line in made.summary():
+        print(line, file=sys.stderr)
+    _write(json, _encoded({**made.as_json(), "output": str(output) if output else None}))
+    return results.EXIT_PASS
+
+
 def _publish(text: str, output: Path | None) -> None:
     if output is None:
         print(text, end="")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,13 @@ from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.experiment_text import text
 from shaketable.chaos.incident import Incident, incident_of
 from shaketable.chaos.record import read_record
+from shaketable.chaos.replay import Replay, replay
 from shaketable.chaos.reproduction import Reproduction, reproduction
+from shaketable.chaos.trace import FORMAT, parse
 from shaketable.suites.catalogue import UsageError
 
 TAGS = ("incident",)
+MAX_TRACE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +79,62 @@ def _here(job: str) -> bool:
     except ExperimentError:
         return False
     return naming.is_function(job)
+
+
+# ---- traces --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """`path` is the trace."""
+
+    path: Path
+    made: Replay
+    text: str
+
+    def summary(self) -> list[str]:
+        plan = self.made.plan
+        how = (
+            f"{self.path}: {len(plan.faults)} changes; a second stands for {self.made.scale:g} s of the trace"
+        )
+        return [how, *self.made.notes]
+
+    def as_json(self) -> dict[str, Any]:
+        plan = self.made.plan
+        return {
+            "source": str(self.path),
+            "scale": self.made.scale,
+            "expect": asdict(plan.expect),
+            "faults": [asdict(fault) for fault in plan.faults],
+            "notes": list(self.made.notes),
+        }
+
+
+def imported(path: Path, *, scale: float | None, seed: int, notice: bool) -> Imported:
+    """Raises UsageError."""
+    if scale is not None and not (0 < scale < math.inf):
+        raise UsageError(f"--scale {scale:g}: must be above 0, such as 60 for a minute in a second")
+    rng = random.Random(seed)
+    try:
+        changes = parse(_text(path), str(path))
+        made = replay(changes, str(path), scale=scale, seed=seed, choose=rng.choice, notice=notice)
+    except ExperimentError as error:
+        raise UsageError(str(error)) from error
+    description = " ".join(
+        [f"From {path}: a second stands for {made.scale:g} s of it; unnamed victims are of seed {seed}."]
+        + [f"{note[0].upper()}{note[1:]}." for note in made.notes]
+    )
+    return Imported(path, made, text(made.plan, description, ("trace", "node", "elastic")))
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_TRACE_BYTES:
+            raise UsageError(
+                f"{path}: larger than {MAX_TRACE_BYTES >> 20} MiB, which is more than can be replayed: cut it"
+            )
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}:1: not text ({error.reason}); {FORMAT}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
