@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,6 +81,7 @@ class Controls:
         with self._pool.lease(Shape(configuration.nodes)) as cluster, _announced(self._experiment, place):
             outcome = _watched(world(configuration), cluster, place, within_s)
         if isinstance(outcome, ReferenceRun):
+            shutil.rmtree(place / "storage", ignore_errors=True)  # its checkpoints have served
             self._progress(f"without faults it took {len(outcome.steps)} steps")
         return outcome
 

@@ -59,7 +59,8 @@ def _problems(events: Sequence[AnyEvent], launch: Launch, output: str) -> Iterat
         )
     for exit in _all(events, DriverExited):
         if exit.code:
-            yield f"{NO_FAULTS}: {_called(configuration)} exited with {exit.code}{_said(output)}"
+            why = f"{_imports(configuration)}{_said(output)}"
+            yield f"{NO_FAULTS}: {_called(configuration)} exited with {exit.code}{why}"
     if not _all(events, AttemptStarted):
         yield _unseen(configuration)
     yield from _untidy(events)
@@ -151,6 +152,13 @@ def _backwards(steps: Sequence[Stepped], configuration: Configuration) -> Iterat
 
 def _called(configuration: Configuration) -> str:
     return f"`{configuration.job}`" if is_command(configuration.job) else f"the driver of {configuration.job}"
+
+
+def _imports(configuration: Configuration) -> str:
+    """The first thing to look at where a function written for Ray Train is put on our own runtime."""
+    if configuration.subject != "bundled":
+        return ""
+    return " (on bundled it must import from shaketable.runtime what it imports from ray.train)"
 
 
 def _said(output: str) -> str:

@@ -99,3 +99,10 @@ def test_a_run_that_was_stopped_at_its_deadline_says_how_far_it_came() -> None:
     late = h.DeadlinePassed(within_s=30.0)
     assert "not over within 30 s, step 2 so far" in (problem([late, *whole_run(1, 2, code=137)]) or "")
     assert "no step so far" in (problem([late, h.DriverExited(launch=0, code=137)]) or "")
+
+
+def test_a_function_that_fails_on_bundled_is_told_of_its_imports() -> None:
+    function = {"job": "my:job", "subject": "bundled"}
+    assert "from shaketable.runtime what it imports from ray.train" in (
+        problem(whole_run(1, code=1), "RuntimeError", **function) or ""
+    )
