@@ -140,7 +140,8 @@ def _result(
         nodes=configuration.nodes,
         seed=configuration.seed,
         findings=judgement.findings,
-        landed=landed(events), output=output(events),
+        landed=landed(events),
+        output=output(events),
         reproduce=f"shaketable run {folder.absolute() / 'experiment.yaml'}",
     )
 

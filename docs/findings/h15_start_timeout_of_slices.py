@@ -3,8 +3,8 @@ take n + 1 times as long.
 
     python h15_start_timeout_of_slices.py      # about two minutes; needs fake_slices.py beside it
 
-Two slices of two hosts, with a timeout of 20 s: the first head comes after 12 s, the second 12 s after that, and the
-other hosts never. Seen when it is so: one start of the worker group takes more than 40 s before it times out.
+Two slices of two hosts, with a timeout of 20 s: the first head is free after 12 s, the second 12 s after that, and the
+other hosts never come. Seen when it is so: one start of the worker group takes more than 40 s before it times out.
 """
 
 import os
@@ -20,6 +20,7 @@ import ray.train
 from ray.cluster_utils import Cluster
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+from ray.util import placement_group, remove_placement_group
 
 
 class TellsWhen(WorkerGroupCallback):
@@ -37,18 +38,24 @@ def train():
 def main():
     fake_slices.deadline(240)
     cluster = fake_slices.head(Cluster)
+    for name in ("one", "two"):
+        fake_slices.add_host(cluster, name, 0, "2x2x2", "v4-16")
+    cluster.wait_for_nodes()
     ray.init(address=cluster.address)
     folder = tempfile.mkdtemp()
     path = f"{folder}/starts"
 
-    def heads_come():
+    held = [placement_group([{"TPU-v4-16-head": 1}]) for _ in range(2)]
+    ray.get([group.ready() for group in held])
+
+    def heads_become_free():
         while not os.path.exists(path):
             time.sleep(0.05)
-        for name in ("one", "two"):
+        for group in held:
             time.sleep(12)
-            fake_slices.add_host(cluster, name, 0, "2x2x2", "v4-16")
+            remove_placement_group(group)
 
-    threading.Thread(target=heads_come, daemon=True).start()
+    threading.Thread(target=heads_become_free, daemon=True).start()
     trainer = DataParallelTrainer(
         train,
         scaling_config=ray.train.ScalingConfig(
