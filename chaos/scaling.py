@@ -1,7 +1,8 @@
 """Triggers of the catalogue for a job of another length: `{step: 12}` of a run of 40 is step 2 of a run of 5.
 
 What matters is that the fault lands after there is something to resume from and before the end; so it lands no
-earlier than two reports after the first commit of the control run, as far as the run is that long. Pure.
+earlier than two reports after the first commit of the control run, as far as the run is that long, and not before the
+first commit is on record. Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def scaled(plan: Plan, control: ReferenceRun) -> Plan:
 def _fault(fault: FaultPlan, of: int, control: ReferenceRun) -> FaultPlan:
     until = fault.arguments.get("until")
     arguments = {**fault.arguments, "until": _trigger(until, of, control)} if until else fault.arguments
-    return replace(fault, at=_trigger(fault.at, of, control) if fault.at else None, arguments=arguments)
+    at = _trigger(fault.at, of, control) if fault.at else None
+    if at is not None and "step" in at and control.first_commit is not None:
+        at = {"commits": 1, **at}
+    return replace(fault, at=at, arguments=arguments)
 
 
 def _trigger(trigger: Mapping[str, Any], of: int, control: ReferenceRun) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """When a fault lands: a predicate on the history, never a time.
 
 `{step: 12}` is the first time any rank has testified step 12 or later (`world_size: 4` beside it: in a world of that
-size; `attempt: 2`: in the run's second attempt or a later one); `{event: upload_started, nth: 2}` the second event of
+size; `attempt: 2`: in the run's second attempt or a later one; `commits: 1`: and as soon as there are so many commits in
+the history, which a job that reports quickly is ahead of); `{event: upload_started, nth: 2}` the second event of
 that kind; `{state: restarting}` the controller in that state; `{after: 0}` the moment there is evidence that fault 0 of
 the method landed. Beside any other, `after` means that only what happens from then on counts. A trigger fires once.
 """
@@ -15,14 +16,18 @@ from typing import Any
 
 from shaketable.chaos import plan
 from shaketable.chaos.errors import ExperimentError, nearest, shown
-from shaketable.chaos.history import AnyEvent, FaultObserved, StateChanged, Stepped
+from shaketable.chaos.history import AnyEvent, Committed, FaultObserved, StateChanged, Stepped
 
 Predicate = Callable[[AnyEvent], bool]
 
 KINDS: dict[str, type[AnyEvent]] = {
     str(event.__struct_config__.tag): event for event in typing.get_args(AnyEvent)
 }  # fmt: skip
-BESIDES = {"step": {"world_size", "attempt", "after"}, "event": {"nth", "after"}, "state": {"nth", "after"}}
+BESIDES = {
+    "step": {"world_size", "attempt", "commits", "after"},
+    "event": {"nth", "after"},
+    "state": {"nth", "after"},
+}
 ALONE = "after"
 KNOWN = (*BESIDES, ALONE)
 MAX_COUNT = 1_000_000
@@ -31,12 +36,13 @@ MAX_COUNT = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A trigger that has been checked: true for the `nth` event of which `matches` is true, counted from when there is
-    evidence of fault `after`."""
+    evidence of fault `after`, and not before there are so many `commits`."""
 
     raw: plan.Trigger
     matches: Predicate
     nth: int = 1
     after: int | None = None
+    commits: int = 0
 
     def __str__(self) -> str:
         return shown(self.raw)
@@ -49,14 +55,16 @@ class Watch:
         self.condition = condition
         self._counts = condition.after is None
         self._seen = 0
+        self._commits = 0
 
     @property
     def fired(self) -> bool:
-        return self._seen >= self.condition.nth
+        return self._seen >= self.condition.nth and self._commits >= self.condition.commits
 
     def feed(self, event: AnyEvent) -> bool:
         if self.fired:
             return False
+        self._commits += isinstance(event, Committed)
         if not self._counts:
             self._counts = isinstance(event, FaultObserved) and event.fault == self.condition.after
             return False
@@ -91,7 +99,10 @@ def _condition(kind: str, trigger: dict[str, Any], where: str) -> Condition:
     if kind == "step":
         size = _count(trigger["world_size"], "world_size", where) if "world_size" in trigger else None
         attempt = _count(trigger.get("attempt", 1), "attempt", where)
-        return Condition(trigger, _stepped(_count(value, "step", where, least=0), size, attempt), 1, after)
+        commits = _count(trigger.get("commits", 0), "commits", where, least=0)
+        return Condition(
+            trigger, _stepped(_count(value, "step", where, least=0), size, attempt), 1, after, commits
+        )
     if not isinstance(value, str):
         raise ExperimentError(f"{where}: {kind} in {shown(trigger)} must be a name, not {value!r}")
     if kind == "state":

@@ -4,6 +4,7 @@ from shaketable.chaos import triggers
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history import (
     AnyEvent,
+    Committed,
     DriverExited,
     FaultObserved,
     StateChanged,
@@ -53,6 +54,13 @@ def test_a_step_after_a_fault_counts_from_the_evidence_of_that_fault() -> None:
     ) == [4]
 
 
+def test_a_step_with_commits_waits_for_both_whichever_comes_last() -> None:
+    commit = Committed(term=1, attempt=1, index=1, checkpoint="c1")
+    both = {"step": 8, "commits": 1}
+    assert fired_at(both, stepped(8), stepped(9), commit, stepped(10)) == [2]
+    assert fired_at(both, commit, stepped(7), stepped(8), commit) == [2]
+
+
 def test_an_event_trigger_counts_events_of_its_kind() -> None:
     assert fired_at({"event": "upload_started", "nth": 2}, upload(1), stepped(1), upload(2), upload(3)) == [2]
 
@@ -73,8 +81,9 @@ def test_after_waits_for_the_evidence_of_that_fault() -> None:
         (12, "a trigger is written like {step: 12}"),
         ({"stp": 12}, "did you mean 'step'?"),
         ({"step": 12, "state": "x"}, "use exactly one of them"),
-        ({"step": 0}, "step must be a whole number from 1"),
-        ({"step": "12"}, "step must be a whole number from 1"),
+        ({"step": -1}, "step must be a whole number from 0"),
+        ({"step": "12"}, "step must be a whole number from 0"),
+        ({"step": 12, "commits": -1}, "commits must be a whole number from 0"),
         ({"step": 12, "nth": 2}, "'nth' cannot stand beside 'step'"),
         ({"event": "upload_start"}, "did you mean 'upload_started'?"),
         ({"state": 3}, "must be a name"),

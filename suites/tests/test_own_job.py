@@ -125,7 +125,7 @@ def test_only_steps_are_scaled_and_only_where_the_plan_says_so() -> None:
     )
     plan = Plan("p", dataclasses.replace(LAUNCH.configuration, triggers_of=40), faults, Expect())
     settled = scaling.scaled(plan, control_of(*range(1, 11)))
-    assert settled.faults[0].at == {"step": 3} and settled.faults[0].arguments == {
+    assert settled.faults[0].at == {"step": 3, "commits": 1} and settled.faults[0].arguments == {
         "until": {"step": 5, "after": 0}
     }
     assert settled.faults[1] == faults[1] and settled.configuration.triggers_of == 0

@@ -160,7 +160,7 @@ def test_an_unmodified_script_survives_a_crash_and_its_result_says_how_to_do_it_
 
     again = experiment_file.load(tmp_path / "result" / "experiment.yaml").plan
     assert (again.configuration.job, again.configuration.cwd) == ("python job.py", str(tmp_path))
-    assert again.faults[0].at == {"step": 3} and again.configuration.triggers_of == 0
+    assert again.faults[0].at == {"step": 3, "commits": 1} and again.configuration.triggers_of == 0
 
 
 def test_what_a_run_writes_is_kept_in_its_result_and_not_where_the_script_says(
