@@ -1,8 +1,8 @@
 """When a fault lands: a predicate on the history, never a time.
 
 `{step: 12}` is the first time any rank has testified step 12 or later (`world_size: 4` beside it: in a world of that
-size; `attempt: 2`: in the run's second attempt or a later one; `commits: 1`: and as soon as there are so many commits in
-the history, which a job that reports quickly is ahead of); `{event: upload_started, nth: 2}` the second event of
+size; `attempt: 2`: in the run's second attempt or a later one; `commits: 1`: and as soon as there are so many commits
+in the history, which a job that reports quickly is ahead of); `{event: upload_started, nth: 2}` the second event of
 that kind; `{state: restarting}` the controller in that state; `{after: 0}` the moment there is evidence that fault 0 of
 the method landed. Beside any other, `after` means that only what happens from then on counts. A trigger fires once.
 """

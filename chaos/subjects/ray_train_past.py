@@ -24,8 +24,8 @@ from shaketable.chaos.history import (
 @dataclass(frozen=True, slots=True)
 class Past:
     """`attempts`: how many were started, the last one in `term`. `indices`: report index by checkpoint name. `kept`:
-    those not deleted since. `next_index`: that of the first checkpoint of the last attempt which was handed over and not
-    testified as committed."""
+    those not deleted since. `next_index`: that of the first checkpoint of the last attempt which was handed over and
+    not testified as committed."""
 
     term: int
     attempts: int
