@@ -16,7 +16,7 @@ from shaketable.chaos import experiment_file, history, toolkit
 from shaketable.chaos.history import AnyEvent, ExperimentBegan
 from shaketable.chaos.judge import judge
 from shaketable.chaos.plan import Finding, Judgement
-from shaketable.reports.results import Result, exit_code
+from shaketable.reports.results import Result, Run, exit_code
 from shaketable.suites import catalogue, deviations, pytest_plugin, runner
 from shaketable.suites.catalogue import UsageError
 from shaketable.suites.deviations import Deviation, settle
@@ -122,7 +122,7 @@ def against(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Judgem
     return give
 
 
-def shaken(out: Path) -> tuple[runner.Run, list[str]]:
+def shaken(out: Path) -> tuple[Run, list[str]]:
     request = runner.Request(("worker-crash",), variables={"subject": "ray-train"}, results=out / "r")
     with (out / "said").open("w+") as said:
         finished = runner.run(request, said)
