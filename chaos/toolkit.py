@@ -139,8 +139,8 @@ def run_file(path: Path, *, variables: Mapping[str, str], folder: Path, pool: Cl
              progress: Callable[[str], None] = lambda line: None,
              controls: Path | None = None) -> Judgement:  # fmt: skip
     """Run one experiment file through Chaos Toolkit with its result in `folder`; `controls` as in `engine.execute`.
-    Raises ExperimentError for what its author got wrong, KeyboardInterrupt after Ctrl-C, and whatever else went wrong in
-    the harness."""
+    Raises ExperimentError for what its author got wrong, KeyboardInterrupt after Ctrl-C, and whatever else is wrong
+    in the harness."""
     global _given
     file = files.load(path, variables)
     _validate(path, file.document)
