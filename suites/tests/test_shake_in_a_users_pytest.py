@@ -86,6 +86,7 @@ def test_the_readmes_test_runs_as_written_in_two_workers_that_share_nothing(tmp_
     assert not nodes_of(one) & nodes_of(two)
     assert Path(one["folder"]) not in {Path(two["folder"]), *Path(two["folder"]).parents}
     assert done.stdout.count("\nPASS     shake(train_func)") == 2
+    assert not listens(Path(one["folder"])) and not listens(Path(two["folder"]))
 
 
 def test_one_process_uses_its_cluster_again_and_a_failure_reads_like_the_gates_output(tmp_path: Path) -> None:
