@@ -18,6 +18,7 @@ from shaketable.chaos.history import AnyEvent, AttemptEnded, FaultInjected, LogR
 from shaketable.chaos.invariants.view import Attempt, End, Finale, History, Opening, Start
 
 SETTINGS = ("num_workers", "max_failures", "max_preemption_failures")  # what a launch of a run may differ in
+NAMED_BY = 8
 _SIGNAL = re.compile(r"signal (\d+)")
 
 
@@ -63,6 +64,10 @@ class Incident:
     @property
     def charged(self) -> Counter[str]:
         return Counter(attempt.account for attempt in self.attempts if attempt.account is not None)
+
+    @property
+    def grew(self) -> bool:
+        return any(attempt.cause == "resized" for attempt in self.attempts)
 
     @property
     def checkpoint_every(self) -> int | None:
@@ -149,6 +154,7 @@ def _lived(
     commits = tuple(sorted({commit.index for commit in attempt.commits}))
     done = max(done, first - 1, *commits)
     rank, detail = said.get(_key(attempt), (None, ""))
+    rank = _rank_on(attempt.start, detail) if rank is None else rank
     signal = _SIGNAL.search(detail)
     open_end = history.following(attempt) is None
     cause = attempt.end.cause if attempt.end else None if open_end else "driver_lost"
@@ -156,6 +162,14 @@ def _lived(
         attempt.number, attempt.start.term, attempt.world_size, first, begun if begun > done else done + 1, commits,
         cause, attempt.end.account if attempt.end else None, rank, int(signal[1]) if signal else None,
     )  # fmt: skip
+
+
+def _rank_on(start: Start, detail: str) -> int | None:
+    """Of the node that the ending's words name, as the runtime names nodes: by the beginning of their id."""
+    named = (
+        rank for rank, node in sorted(start.members) if len(node) >= NAMED_BY and node[:NAMED_BY] in detail
+    )
+    return next(named, None)
 
 
 def _first(history: History, start: Start) -> int:

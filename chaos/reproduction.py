@@ -33,6 +33,8 @@ LEFT_OUT = (
     "unknown",
 )  # no fault makes these happen
 LIMITED = ("max_failures", "max_preemption_failures")
+JOB = Configuration().job
+CHAIN = ":hash_chain"
 PREEMPTION = {"bundled": "sigterm_node", "ray-train": "drain_node"}
 INSTEAD = (
     "the bundled hash chain stands in for the job; with yours: shaketable run FILE --train package.module:function, or"
@@ -51,12 +53,14 @@ class Reproduction:
 def reproduction(incident: Incident, *, keep_job: bool) -> Reproduction:
     """`keep_job`: the record names its job, and it can be imported here. Raises ExperimentError for what no local
     cluster holds, and where there is nothing that a fault could do again."""
-    draft = Draft(incident, Steps(incident, kept=keep_job or _is_chain(incident.job_config)), keep_job)
+    ours = _is_chain(incident.job_config) and not (keep_job and not incident.job.endswith(CHAIN))
+    kept = not incident.grew if ours else keep_job
+    draft = Draft(incident, Steps(incident, kept=kept), kept, dict(incident.job_config) if ours else {})
     draft.write()
     settings = incident.terms[0].settings if incident.terms else {}
     configuration = Configuration(
         subject="ray-train" if incident.subject == "ray-train" else "bundled",
-        job=incident.job if keep_job else Configuration().job,
+        job=incident.job if keep_job else JOB,
         job_config=draft.job_config(),
         nodes=draft.nodes(),
         num_workers=draft.bounds(settings.get("num_workers", draft.peak)),
@@ -83,7 +87,8 @@ class Draft:
 
     incident: Incident
     step: Steps
-    keep_job: bool
+    kept: bool  # the record's own job stays as it is
+    chain: dict[str, Any]  # what is known of it where it is the bundled one
     faults: list[FaultPlan] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     causes: list[str] = field(default_factory=list)
@@ -235,9 +240,9 @@ class Draft:
 
     def _step_s(self) -> float:
         """How long a step of the small world will take."""
-        if self.keep_job or _is_chain(self.incident.job_config):
-            return float(self.incident.job_config.get("step_s", ChainConfig().step_s))
-        return GROW_STEP_S
+        return (
+            float(self.incident.job_config.get("step_s", ChainConfig().step_s)) if self.kept else GROW_STEP_S
+        )
 
     def _term(self, attempt: Lived) -> Term:
         return next(term for term in self.incident.terms if term.number == attempt.term)
@@ -274,11 +279,13 @@ class Draft:
 
     def job_config(self) -> dict[str, Any]:
         """The job's own, or that of the bundled one, which then is as long as it has to be."""
-        if self.keep_job or _is_chain(self.incident.job_config):
+        if self.kept:
             return dict(self.incident.job_config)
-        self.notes.append(INSTEAD)
+        if not self.chain:
+            self.notes.append(INSTEAD)
         grow = GROW_STEPS[self.incident.subject] if self.grows else 0
-        config: dict[str, Any] = {"steps": self.last_step + TAIL_STEPS + grow}
+        config: dict[str, Any] = {**self.chain, "steps": self.last_step + TAIL_STEPS + grow}
+        config.pop("checkpoint_every", None)
         if self.step.every != 1:
             config["checkpoint_every"] = self.step.every
         if self.grows:

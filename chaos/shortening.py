@@ -15,18 +15,18 @@ SHORT_EVERY = 5
 
 
 class Steps:
-    """Call it with a recorded report. `every`: how often the experiment commits; `kept`: it runs the record's own job,
-    whose steps are not ours to change."""
+    """Call it with a report at which an attempt began or ended. `every`: how often the experiment commits; `kept`: it
+    runs the record's own job, whose steps are not ours to change."""
 
     def __init__(self, incident: Incident, *, kept: bool) -> None:
         fatal = [each.fatal for each in incident.attempts if each.cause not in (None, "finished")]
-        growing = any(attempt.cause == "resized" for attempt in incident.attempts)
         last = max(fatal, default=1)
         self.recorded_every = incident.checkpoint_every
-        self.shortened = not kept and last > (LONG_GROWING if growing else LONG)
+        self.shortened = not kept and last > (LONG_GROWING if incident.grew else LONG)
         self._unit = self.recorded_every or last + LONG  # never a commit: every attempt begins from scratch
         self.every = min(self._unit, SHORT_EVERY) if self.shortened and self.recorded_every else self._unit
-        self._intervals = self._shortened(sorted({(step - 1) // self._unit for step in fatal}))
+        known = {*fatal, *(each.first for each in incident.attempts)}
+        self._intervals = self._shortened(sorted({(report - 1) // self._unit for report in known}))
 
     def __call__(self, report: int) -> int:
         if not self.shortened:

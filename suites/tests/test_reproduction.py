@@ -111,13 +111,31 @@ def test_growth_becomes_nodes_that_are_added_and_a_small_world_that_waits_for_th
     assert plan.configuration.job_config == {"steps": 91, "full_world": 4, "short_step_s": 0.5}
 
 
-def test_growth_of_the_logs_own_job_begins_as_long_before_as_a_node_takes_to_start() -> None:
-    job = {"steps": 400}
-    run = log(num_workers=[1, 4], train_loop_config=job).attempt(3).commit(*range(1, 81)).end("resized")
-    plan = made(run.attempt(4).commit(81).finish()).plan
+def test_growth_of_the_logs_own_hash_chain_is_paced_so_that_it_lasts_until_it_has_grown() -> None:
+    job = {"steps": 400, "global_batch": 8}
+    run = log(num_workers=[1, 4], train_loop_config=job).attempt(3).commit(*range(1, 361)).end("resized")
+    plan = made(run.attempt(4).commit(361).finish()).plan
+
+    assert told(plan.faults) == [("add_node", None, {"step": 2})]
+    assert plan.configuration.job_config == {
+        "steps": 65, "global_batch": 8, "full_world": 4, "short_step_s": 0.5
+    }  # fmt: skip
+
+
+def test_growth_of_a_job_of_ones_own_begins_as_long_before_as_a_node_takes_to_start() -> None:
+    story = Story(num_workers=[1, 4], job="json:loads", job_config={"steps": 82}).launch().attempt(3)
+    story.steps(1, 80).end("resized", None).attempt(4).steps(81, 82)
+    plan = made(story.finish().events, keep_job=True).plan
 
     assert told(plan.faults) == [("add_node", None, {"step": 21})]  # 60 steps of 50 ms
-    assert plan.configuration.job_config == job
+    assert (plan.configuration.job, plan.configuration.job_config) == ("json:loads", {"steps": 82})
+
+
+def test_a_node_that_its_ending_names_is_that_of_its_rank() -> None:
+    run = log()
+    run.attempt(3).records[-1]["members"][2]["node_id"] = "0123456789abcdef"
+    run.commit(4).end("preempted", PREEMPTION, detail="Ray is draining node 01234567")
+    assert told(made(run.attempt(2).finish()).plan.faults) == [("sigterm_node", {"rank": 2}, {"step": 5})]
 
 
 def test_a_loss_in_the_grown_world_waits_for_the_grown_world() -> None:
