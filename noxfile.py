@@ -69,6 +69,14 @@ def on_demand(session: nox.Session) -> None:
 
 
 @nox.session
+def examples(session: nox.Session) -> None:
+    """Every job of docs/examples, whole and with each bug planted in it, through an experiment: about half an hour."""
+    _install(session, "chaos", "explore", "torch", "jax", "ray-train", tools="examples")
+    session.env["SHAKETABLE_EXAMPLES"] = "all"
+    _run(session, "pytest", "src/shaketable/suites/tests/test_examples.py", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """The figures of docs/performance.md. `nox -s bench -- --peer ray-train` measures Ray Train beside them."""
     _install(session, "chaos", "torch", *_peer(session))
