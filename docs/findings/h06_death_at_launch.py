@@ -42,7 +42,7 @@ def train():
 
 
 def main():
-    ray.init(num_cpus=2)
+    ray.init(address="local", num_cpus=2)
     folder = tempfile.mkdtemp()
     trainer = DataParallelTrainer(
         train,

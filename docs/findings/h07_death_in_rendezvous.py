@@ -21,8 +21,6 @@ from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 
 DEADLINE_S = 180
 RENDEZVOUS_S = 10
-signal.signal(signal.SIGALRM, lambda *_: os._exit(print("NOT SETTLED: deadline", flush=True) or 3))
-signal.alarm(DEADLINE_S)
 
 
 class Strikes(WorkerGroupCallback):
@@ -47,6 +45,8 @@ def train():
 
 
 def main():
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(print("NOT SETTLED: deadline", flush=True) or 3))
+    signal.alarm(DEADLINE_S)
     how = sys.argv[1] if len(sys.argv) > 1 else "kill"
     folder = tempfile.mkdtemp()
     # A callback named here stands before the torch backend's, one in RunConfig(callbacks=...) after it.
@@ -59,7 +59,7 @@ def main():
     }
     os.environ.update(variables)
     sys.path.insert(0, here)
-    ray.init(num_cpus=2, runtime_env={"env_vars": variables})
+    ray.init(address="local", num_cpus=2, runtime_env={"env_vars": variables})
     trainer = TorchTrainer(
         train,
         torch_config=TorchConfig(backend="gloo", timeout_s=RENDEZVOUS_S),

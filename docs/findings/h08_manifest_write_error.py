@@ -29,7 +29,7 @@ def train():
 
 
 def main():
-    ray.init(num_cpus=1)
+    ray.init(address="local", num_cpus=1)
     folder = tempfile.mkdtemp()
     trainer = DataParallelTrainer(
         train,

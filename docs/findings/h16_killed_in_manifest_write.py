@@ -27,7 +27,7 @@ def train():
             open(f"{here}/state", "w").write(str(number))
             ray.train.report({"step": number}, checkpoint=ray.train.Checkpoint.from_directory(here))
 
-ray.init(num_cpus=1)
+ray.init(address="local", num_cpus=1)
 run_config = ray.train.RunConfig(name="h16", storage_path=sys.argv[1], storage_filesystem=storage("kill"))
 DataParallelTrainer(train, scaling_config=ray.train.ScalingConfig(num_workers=1), run_config=run_config).fit()
 """

@@ -61,7 +61,7 @@ def train():
 
 
 def main():
-    ray.init(num_cpus=2)
+    ray.init(address="local", num_cpus=2)
     trainer = DataParallelTrainer(
         train,
         backend_config=Config(FOLDER),
