@@ -83,7 +83,12 @@ def test_of_a_script_behind_a_shell_both_are_the_driver() -> None:
     shell = DriverStarted(launch=0, pid=10)
     assert resolve({}, "driver", [shell, configured(pid=12), *GROUP]).pids == (10, 12)
     assert resolve({}, "driver", [shell, configured(pid=10), *GROUP]).pids == (10,)
-    relaunched = [shell, configured(pid=12), DriverExited(launch=0, code=137), DriverStarted(launch=1, pid=11)]
+    relaunched: list[AnyEvent] = [
+        shell,
+        configured(pid=12),
+        DriverExited(launch=0, code=137),
+        DriverStarted(launch=1, pid=11),
+    ]
     assert resolve({}, "driver", relaunched).pids == (11,)
 
 

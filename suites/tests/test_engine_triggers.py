@@ -56,7 +56,7 @@ def test_a_step_after_a_fault_counts_from_the_evidence_of_that_fault() -> None:
 
 def test_a_step_with_commits_waits_for_both_whichever_comes_last() -> None:
     commit = Committed(term=1, attempt=1, index=1, checkpoint="c1")
-    both = {"step": 8, "commits": 1}
+    both: dict[str, object] = {"step": 8, "commits": 1}
     assert fired_at(both, stepped(8), stepped(9), commit, stepped(10)) == [2]
     assert fired_at(both, commit, stepped(7), stepped(8), commit) == [2]
 

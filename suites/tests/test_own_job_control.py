@@ -11,9 +11,9 @@ import pytest
 
 from shaketable.chaos import control, control_verdict
 from shaketable.chaos import history as h
+from shaketable.chaos.plan import Configuration
+from shaketable.suites.outputs import last_event
 from shaketable.suites.tests.own_job_rig import LAUNCH, configured
-
-WORKER_CRASH = Path(__file__).parents[1] / "experiments" / "worker-crash.yaml"
 
 
 def whole_run(*steps: int, code: int = 0, key: bool = False) -> list[h.AnyEvent]:
@@ -106,3 +106,39 @@ def test_a_function_that_fails_on_bundled_is_told_of_its_imports() -> None:
     assert "from shaketable.runtime what it imports from ray.train" in (
         problem(whole_run(1, code=1), "RuntimeError", **function) or ""
     )
+
+
+def test_one_control_run_serves_every_experiment_of_an_invocation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+
+    def run(
+        self: control.Controls, configuration: Configuration, within_s: float, place: Path
+    ) -> h.ReferenceRun:
+        runs.append(configuration.seed)
+        return h.ReferenceRun(metrics={"loss": 0.5}, tolerance=0.0, steps=[1, 2])
+
+    monkeypatch.setattr(control.Controls, "_run", run)
+
+    def of(seed: int, number: int = 1) -> control.Outcome:
+        monkeypatch.setattr(control, "_remembered", {})  # as in another process
+        controls = control.Controls(tmp_path, tmp_path / str(seed), None, print)  # type: ignore[arg-type]
+        made = dataclasses.replace(LAUNCH.configuration, seed=seed)
+        assert controls.run(made, 9.0, number=number) == controls.run(made, 9.0, number=number)
+        return controls.run(made, 9.0, number=number)
+
+    assert of(1) == of(2) and runs == [1]
+    of(3, number=2)
+    assert runs == [1, 3]
+
+
+def test_while_the_control_run_goes_on_the_terminal_shows_it(tmp_path: Path) -> None:
+    place, experiment = tmp_path / "control-runs" / "x", tmp_path / "worker-crash"
+    (place / "witness").mkdir(parents=True)
+    experiment.mkdir()
+    event = h.Stepped(term=1, attempt=1, rank=0, step=3, world_size=2)
+    (place / "witness" / "worker-1.jsonl").write_bytes(h.encode(event))
+    with control._announced(experiment, place):
+        assert last_event(experiment) == "without faults: stepped step 3 world_size 2 rank 0"
+    assert last_event(experiment) == "starting"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,6 @@ from shaketable.chaos.invariants.sample_accounting import sample_accounting
 from shaketable.chaos.judge import judge
 from shaketable.suites.tests.own_job_rig import SCRIPT, configured
 from shaketable.suites.tests.story import JOB, Story, change
-
-WORKER_CRASH = Path(__file__).parents[1] / "experiments" / "worker-crash.yaml"
-
 
 # ---- what its reports prove ------------------------------------------------------------------------------------------
 
