@@ -1,5 +1,5 @@
 """What a control run shows: a reason why no experiment can be made of this job, with what to do about it, or what a
-whole run of it looks like. Pure but for nothing: it sees events and the driver's output.
+whole run of it looks like. It sees the events and the driver's output, and nothing else.
 """
 
 from __future__ import annotations
