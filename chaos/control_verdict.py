@@ -28,6 +28,7 @@ from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects.protocol import Launch
 
 TAIL_LINES = 15
+TAIL_WIDTH = 200
 TOLERANCE = 1e-4  # of ours, relative: another world size adds the same numbers up in another order
 NO_FAULTS = "the job does not finish without faults"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -168,7 +169,7 @@ def _said(output: str) -> str:
 
 def tail(output: str) -> list[str]:
     """The last lines of what the driver printed, without colours."""
-    lines = [ESCAPES.sub("", line).rstrip() for line in output.splitlines()]
+    lines = [ESCAPES.sub("", line).rstrip()[:TAIL_WIDTH] for line in output.splitlines()]
     return [line for line in lines if line][-TAIL_LINES:]
 
 
