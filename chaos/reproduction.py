@@ -40,6 +40,7 @@ INSTEAD = (
     "the bundled hash chain stands in for the job; with yours: shaketable run FILE --train package.module:function, or"
     " shaketable run FILE -- python train.py"
 )
+CUT_OFF = "Ray Train keeps uploads that were cut off for ever, so that no-leaks may fail: docs/ray-train-findings.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +284,8 @@ class Draft:
             return dict(self.incident.job_config)
         if not self.chain:
             self.notes.append(INSTEAD)
+        if self.incident.subject == "ray-train" and self.faults:
+            self.notes.append(CUT_OFF)
         grow = GROW_STEPS[self.incident.subject] if self.grows else 0
         config: dict[str, Any] = {**self.chain, "steps": self.last_step + TAIL_STEPS + grow}
         config.pop("checkpoint_every", None)

@@ -45,6 +45,7 @@ def test_it_is_reproduced_with_two_kills_of_the_same_ranks_on_ray_train() -> Non
     ]
     assert (plan.configuration.subject, plan.configuration.num_workers) == ("ray-train", 3)
     assert plan.expect.charged == {"max_failures": 2}
+    assert any("no-leaks may fail" in note for note in reproduced(TWO_KILLS).made.notes)
 
 
 def failed(events: list[h.AnyEvent]) -> str:

@@ -62,6 +62,6 @@ def test_a_recorded_run_with_two_kills_happens_again_on_ray_train(tmp_path: Path
     assert failed <= KNOWN, judgement.reason
     again = incident_of(read_events(tmp_path / "again/history.jsonl"))
     assert story(again) == story(recorded.incident)
-    assert len(recorded.text.splitlines()) <= LINES
+    assert len(recorded.text.splitlines()) <= LINES + 1  # which says what Ray Train is known to leave
     record = read_record(tmp_path / ray_train_production.NAME / RECORDING)
     assert judge(record.events).verdict == "PASS"
