@@ -166,8 +166,7 @@ class _Files:
 
     def _write(self, data: bytes) -> None:
         written = os.write(self._fd, data)
-        if written != len(data):
-            os.ftruncate(self._fd, self._size)  # never half a line before a whole one
+        if written != len(data):  # half a line, then: the last of this file, which no reader takes
             raise OSError(f"the disk took {written} of {len(data)} bytes; is it full?")
         self._size += written
 

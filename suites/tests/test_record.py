@@ -50,6 +50,12 @@ def test_a_log_with_a_hole_names_the_record_that_is_missing(tmp_path: Path) -> N
     assert "0000000003.json is missing" in refused(run)
 
 
+def test_a_log_that_was_edited_is_not_believed(tmp_path: Path) -> None:
+    log = crashed()
+    del log.records[3]  # the end of the first attempt
+    assert "attempt 1 is still open" in refused(log.write(tmp_path / "demo"))
+
+
 def test_a_log_of_a_newer_version_says_to_use_that_version(tmp_path: Path) -> None:
     log = crashed()
     log.records[0]["schema"] = 2

@@ -11,7 +11,7 @@ import yaml
 from shaketable.chaos import engine, experiment_file
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.experiment_text import text
-from shaketable.chaos.history import AnyEvent
+from shaketable.chaos.history import AnyEvent, Reported
 from shaketable.chaos.incident import incident_of
 from shaketable.chaos.plan import FaultPlan
 from shaketable.chaos.reproduction import Reproduction, reproduction
@@ -245,6 +245,20 @@ def test_a_history_knows_the_step_itself_and_its_own_job_is_kept() -> None:
 
     assert told(result.plan.faults) == [("sigkill_worker", {"rank": 1}, {"step": 12})]
     assert result.plan.configuration.job_config == {"steps": 30} and result.notes == ()
+
+
+def test_an_attempt_ended_at_the_last_step_begun_however_far_behind_its_commits_are() -> None:
+    story = Story(max_failures=1, job_config={"steps": 12}).launch().attempt(2).steps(1, 4)
+    story.steps(5, 9, commit=False).fault("sigkill_worker", ranks=[1]).end("worker_death", FAILURE)
+    faults = made(story.attempt(2).steps(5, 12).finish().events, keep_job=True).plan.faults
+    assert told(faults) == [("sigkill_worker", {"rank": 1}, {"step": 9})]
+
+
+def test_a_shortened_run_is_hurt_as_far_behind_its_commit_as_it_was() -> None:
+    run = log(max_failures=1).attempt(2).commit(*range(1000, 121_000, 1000)).end("worker_death", FAILURE, 0)
+    reported = Reported(term=1, attempt=1, rank=0, step=120_499)
+    [fault] = made([*run.attempt(2).finish().events, reported]).plan.faults
+    assert fault.at == {"step": 23}  # half way between two commits, which now are 5 steps apart
 
 
 def test_the_logs_own_hash_chain_stays_as_long_as_it_was() -> None:
