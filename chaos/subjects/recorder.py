@@ -31,9 +31,9 @@ from shaketable.chaos.history import (
 )
 from shaketable.chaos.record import RECORDING, read_record, recordings
 from shaketable.chaos.recording import DIRECTORY_ENV, Limits, Recording
-from shaketable.chaos.subjects.ray_train_callbacks import Watching, guarded, latest, member_of
 from shaketable.chaos.subjects.ray_train_causes import Ending
 from shaketable.chaos.subjects.ray_train_past import past
+from shaketable.chaos.subjects.ray_train_watching import Watching, guarded, latest, member_of
 
 HOME = "shaketable-recordings"  # in the home directory, where a run is kept in an object store
 FLUSH_WITHIN_S = 1.0  # at the run's end; nothing else ever waits for the disk
