@@ -186,7 +186,7 @@ def reference(events: Sequence[AnyEvent], configuration: Configuration) -> Refer
         tolerance=TOLERANCE if ours else configuration.metrics_tolerance,
         world_sizes=sorted({attempt.world_size for attempt in _all(events, AttemptStarted)}),
         steps=[step.step for step in steps],
-        first_commit=min((commit.index for commit in _all(events, Committed)), default=None),
+        commits=sorted({commit.index for commit in _all(events, Committed)})[:2],
         name=configured[0].name if configured else "",
     )
 

@@ -178,7 +178,7 @@ class ReferenceRun(Event, frozen=True, kw_only=True, tag="reference_run"):
     tolerance: float
     world_sizes: list[int] = []
     steps: list[int] = []  # of rank 0, report by report
-    first_commit: int | None = None  # report index
+    commits: list[int] = []  # report indices of the first two
     name: str = ""  # that the script gave its run
 
 

@@ -1,8 +1,8 @@
 """Triggers of the catalogue for a job of another length: `{step: 12}` of a run of 40 is step 2 of a run of 5.
 
-What matters is that the fault lands after there is something to resume from and before the end; so it lands no
-earlier than two reports after the first commit of the control run, as far as the run is that long, and not before the
-first commit is on record. Pure.
+What matters is that the fault lands after there is something to resume from and before the end. So it waits for the
+second commit (the first may hold the very step at which a job begins that restores nothing), for the first one where
+the run is too short for that; and it lands no earlier than two reports after it, as far as the run is that long. Pure.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def _fault(fault: FaultPlan, of: int, control: ReferenceRun) -> FaultPlan:
     until = fault.arguments.get("until")
     arguments = {**fault.arguments, "until": _trigger(until, of, control)} if until else fault.arguments
     at = _trigger(fault.at, of, control) if fault.at else None
-    if at is not None and "step" in at and control.first_commit is not None:
-        at = {"commits": 1, **at}
+    if at is not None and "step" in at and control.commits:
+        at = {"commits": waits_for(control), **at}
     return replace(fault, at=at, arguments=arguments)
 
 
@@ -42,9 +42,14 @@ def _trigger(trigger: Mapping[str, Any], of: int, control: ReferenceRun) -> dict
     return {**trigger, "step": step_of(int(trigger["step"]), of, control)}
 
 
+def waits_for(control: ReferenceRun) -> int:
+    """How many commits: two, where there are reports enough after the second."""
+    return 2 if len(control.commits) > 1 and control.commits[1] + 3 <= len(control.steps) else 1
+
+
 def step_of(number: int, of: int, control: ReferenceRun) -> int:
     """The step of the control run that stands where `number` stands in a run of `of` steps."""
     whole = len(control.steps)
-    least = min(whole, (control.first_commit or 0) + 2)
+    least = min(whole, control.commits[waits_for(control) - 1] + 2) if control.commits else 1
     report = min(whole, max(least, math.ceil(number * whole / of)))
     return control.steps[report - 1]

@@ -100,22 +100,24 @@ def test_a_metric_is_a_step_if_it_is_a_whole_number_of_any_type(value: Any, step
 # ---- where a trigger lands -------------------------------------------------------------------------------------------
 
 
-def control_of(*steps: int, first_commit: int | None = 1, **more: Any) -> h.ReferenceRun:
-    return h.ReferenceRun(metrics={}, tolerance=0.0, steps=list(steps), first_commit=first_commit, **more)
+def control_of(*steps: int, commits: Sequence[int] = (1, 2), **more: Any) -> h.ReferenceRun:
+    return h.ReferenceRun(metrics={}, tolerance=0.0, steps=list(steps), commits=list(commits), **more)
 
 
 @pytest.mark.parametrize(
-    ("number", "steps", "first_commit", "lands"),
+    ("number", "steps", "commits", "lands", "waits_for"),
     [
-        (12, range(1, 41), 1, 12), (12, range(1, 101), 1, 30), (12, range(1, 6), 1, 3), (12, range(1, 3), 1, 2),
-        (12, range(6), 1, 2), (2, range(1, 41), 10, 12), (16, range(1, 6), 1, 3), (12, range(1, 41), None, 12),
-        (40, range(10, 110, 10), 2, 100),
+        (12, range(1, 41), (1, 2), 12, 2), (12, range(1, 101), (1, 2), 30, 2), (12, range(1, 6), (1, 2), 4, 2),
+        (12, range(1, 5), (1, 2), 3, 1), (12, range(1, 3), (1, 2), 2, 1), (12, range(6), (1, 2), 3, 2),
+        (2, range(1, 41), (10, 20), 22, 2), (2, range(1, 21), (10, 20), 12, 1), (16, range(1, 6), (1,), 3, 1),
+        (12, range(1, 41), (), 12, 1), (40, range(10, 110, 10), (2, 4), 100, 2),
     ],
 )  # fmt: skip
-def test_a_step_of_the_catalogue_lands_at_the_same_place_of_the_job_and_after_a_commit(
-    number: int, steps: Sequence[int], first_commit: int | None, lands: int
+def test_a_step_of_the_catalogue_lands_at_the_same_place_of_the_job_and_after_a_commit_or_two(
+    number: int, steps: Sequence[int], commits: Sequence[int], lands: int, waits_for: int
 ) -> None:
-    assert scaling.step_of(number, 40, control_of(*steps, first_commit=first_commit)) == lands
+    control_run = control_of(*steps, commits=commits)
+    assert (scaling.step_of(number, 40, control_run), scaling.waits_for(control_run)) == (lands, waits_for)
 
 
 def test_only_steps_are_scaled_and_only_where_the_plan_says_so() -> None:
@@ -125,7 +127,7 @@ def test_only_steps_are_scaled_and_only_where_the_plan_says_so() -> None:
     )
     plan = Plan("p", dataclasses.replace(LAUNCH.configuration, triggers_of=40), faults, Expect())
     settled = scaling.scaled(plan, control_of(*range(1, 11)))
-    assert settled.faults[0].at == {"step": 3, "commits": 1} and settled.faults[0].arguments == {
+    assert settled.faults[0].at == {"step": 4, "commits": 2} and settled.faults[0].arguments == {
         "until": {"step": 5, "after": 0}
     }
     assert settled.faults[1] == faults[1] and settled.configuration.triggers_of == 0

@@ -38,7 +38,7 @@ def problem(events: Sequence[h.AnyEvent], output: str = "", **more: Any) -> str 
 def test_a_whole_run_says_how_long_it_is_and_what_it_ends_with() -> None:
     assert problem(whole_run(1, 2, 3)) is None
     reference = control_verdict.reference(whole_run(1, 2, 3), LAUNCH.effective)
-    assert (reference.steps, reference.first_commit, reference.world_sizes) == ([1, 2, 3], 1, [2])
+    assert (reference.steps, reference.commits, reference.world_sizes) == ([1, 2, 3], [1], [2])
     assert reference.metrics == {"loss": 1 / 3, "epoch": 3} and reference.name == "run-1"
 
 

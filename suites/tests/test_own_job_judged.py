@@ -30,7 +30,7 @@ class Own(Story):
     def control(self, *steps: int, metrics: dict[str, Any] | None = None, worlds: Sequence[int] = (3,),
                 tolerance: float = 0.0) -> Own:  # fmt: skip
         said = h.ReferenceRun(metrics=metrics or {"loss": 0.5}, tolerance=tolerance, world_sizes=list(worlds),
-                              steps=list(steps), first_commit=1)  # fmt: skip
+                              steps=list(steps), commits=[1, 2])  # fmt: skip
         return self.say(said)
 
     def begin(self, world: int = 3) -> Own:

@@ -79,9 +79,7 @@ def configured(folder: Path, script: str, arguments: str = "", **more: Any) -> C
     return Configuration(**told)
 
 
-def refused(
-    pool: ClusterPool, folder: Path, body: str, within_s: float = 120, **more: Any
-) -> ControlFailed:
+def refused(pool: ClusterPool, folder: Path, body: str, within_s: float = 120, **more: Any) -> ControlFailed:
     made = configured(folder, TRAINER + body, **more)
     outcome = control.Controls(folder, folder, pool, print).run(made, within_s)
     assert isinstance(outcome, ControlFailed), outcome
@@ -156,11 +154,11 @@ def test_an_unmodified_script_survives_a_crash_and_its_result_says_how_to_do_it_
     assert "6 reports on the way to the end, as without faults" in status["sample-accounting"].reason
     assert sum(isinstance(event, WorkerFinished) for event in events) == 2
     [control_run] = [event for event in events if isinstance(event, ReferenceRun)]
-    assert (control_run.steps, control_run.first_commit) == ([1, 2, 3, 4, 5, 6], 1)
+    assert (control_run.steps, control_run.commits) == ([1, 2, 3, 4, 5, 6], [1, 2])
 
     again = experiment_file.load(tmp_path / "result" / "experiment.yaml").plan
     assert (again.configuration.job, again.configuration.cwd) == ("python job.py", str(tmp_path))
-    assert again.faults[0].at == {"step": 3, "commits": 1} and again.configuration.triggers_of == 0
+    assert again.faults[0].at == {"step": 4, "commits": 2} and again.configuration.triggers_of == 0
 
 
 def test_what_a_run_writes_is_kept_in_its_result_and_not_where_the_script_says(
