@@ -65,7 +65,7 @@ def on_demand(session: nox.Session) -> None:
     """The tests that take minutes each: Ray Train under the Recorder, hurt twice, and reproduced from the recording."""
     _install(session, "chaos", "explore", "torch", "ray-train", tools="tests")
     session.env["SHAKETABLE_ON_DEMAND"] = "1"
-    _run(session, "pytest", "-k", "on_ray_train", f"--timeout={TEST_TIMEOUT_S}", *session.posargs)
+    _run(session, "pytest", "-k", "on_ray_train", f"--timeout={3 * TEST_TIMEOUT_S}", *session.posargs)
 
 
 @nox.session
