@@ -191,5 +191,5 @@ def test_an_observer_pickled_into_the_controller_goes_on_where_the_launch_before
 
     assert (there._placement.term, there._placement.attempt) == (2, 4)
     assert there._placement.indices == {"checkpoint_5": 5}
-    [path] = [path for path in tmp_path.glob("controller-*") if "-aa" not in path.name]
+    [path] = [path for path in tmp_path.glob("controller-*") if path.name != "controller-1-aa.jsonl"]
     assert [event.state for event in read_events(path)] == ["RUNNING"]  # type: ignore[union-attr]
