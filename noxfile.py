@@ -61,6 +61,22 @@ def chaos(session: nox.Session) -> None:
 
 
 @nox.session
+def on_demand(session: nox.Session) -> None:
+    """The tests that take minutes each: Ray Train under the Recorder, hurt twice, and reproduced from the recording."""
+    _install(session, "chaos", "explore", "torch", "ray-train", tools="tests")
+    session.env["SHAKETABLE_ON_DEMAND"] = "1"
+    _run(session, "pytest", "-k", "on_ray_train", f"--timeout={3 * TEST_TIMEOUT_S}", *session.posargs)
+
+
+@nox.session
+def examples(session: nox.Session) -> None:
+    """Every job of docs/examples, whole and with each bug planted in it, through an experiment: about half an hour."""
+    _install(session, "chaos", "explore", "torch", "jax", "ray-train", tools="examples")
+    session.env["SHAKETABLE_EXAMPLES"] = "all"
+    _run(session, "pytest", "src/shaketable/suites/tests/test_examples.py", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """The figures of docs/performance.md. `nox -s bench -- --peer ray-train` measures Ray Train beside them."""
     _install(session, "chaos", "torch", *_peer(session))
@@ -122,7 +138,7 @@ def _check_wheel(session: nox.Session, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     sources = {
         f"shaketable/suites/{path.relative_to(ROOT / 'suites')}"
-        for path in ROOT.glob("suites/experiments/*.yaml")
+        for path in (*ROOT.glob("suites/experiments/*.yaml"), *ROOT.glob("suites/deviations/*.yaml"))
     }
     missing = sorted(sources - set(names))
     strays = [name for name in names if name.startswith("shaketable/suites/tests")]

@@ -288,6 +288,15 @@ class Collector:
             self._wake_out.send(b"x")
 
 
+def amend(path: Path, events: list[AnyEvent], said: Event) -> list[AnyEvent]:
+    """The finished history at `path` with one more word of the harness."""
+    seq = 1 + max((event.seq for event in events if event.writer == HARNESS), default=-1)
+    stamped = msgspec.structs.replace(said, writer=HARNESS, seq=seq, at_s=time.time())
+    amended = merge([events, [decode(encode(stamped))]])
+    _write_whole(path, b"".join(encode(event) for event in amended))
+    return amended
+
+
 def _write_whole(path: Path, content: bytes) -> None:
     """All of it or nothing, whenever the harness is killed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

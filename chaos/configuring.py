@@ -7,15 +7,24 @@ default is. Every error names the key and, for a misspelt one, the nearest.
 from __future__ import annotations
 
 import dataclasses
+import importlib.machinery
 import importlib.util
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import yaml
 
 from shaketable.chaos.errors import ExperimentError, nearest
-from shaketable.chaos.plan import Configuration, Expect, Outcome
+from shaketable.chaos.naming import is_command, is_pickled
+from shaketable.chaos.plan import OWN_JOB_KEYS, Configuration, Expect, Outcome
 
+TEXTS = ("subject", "cluster", "job", "cwd", "step_key")
+OPTIONAL = OWN_JOB_KEYS  # a variable may set these in a file that does not name them
 KEYS = tuple(field.name for field in dataclasses.fields(Configuration))
 CHOICES: dict[str, tuple[str, ...]] = {"subject": ("bundled", "ray-train"), "cluster": ("local", "simulated")}
 MAX_NODES = 64
@@ -30,7 +39,7 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
         if key not in KEYS:
             raise ExperimentError(f"{where}: no key is called {key!r}; {nearest(key, KEYS)}")
     made = Configuration(**{key: _value(key, value, f"{where}: {key}") for key, value in values.items()})
-    _check_job(made.job, where)
+    _check_job(made, where)
     return made
 
 
@@ -59,6 +68,11 @@ def expect(values: Mapping[str, Any], where: str = "verdict") -> Expect:
     return dataclasses.replace(made, charged=dict(made.charged), within_s=float(made.within_s))
 
 
+def overridden(expect: Expect, made: Configuration) -> Expect:
+    """With what the configuration says instead."""
+    return dataclasses.replace(expect, within_s=made.within_s) if made.within_s else expect
+
+
 def _check_charged(charged: object, where: str) -> None:
     if not isinstance(charged, Mapping):
         raise ExperimentError(f"{where}: charged is written like {{max_failures: 1}}, not {charged!r}")
@@ -69,7 +83,7 @@ def _check_charged(charged: object, where: str) -> None:
 
 
 def _value(key: str, value: Any, where: str) -> Any:
-    if isinstance(value, str) and key not in ("subject", "cluster", "job"):
+    if isinstance(value, str) and key not in TEXTS:
         value = _parsed(value, where)
     if key in CHOICES and value not in CHOICES[key]:
         raise ExperimentError(f"{where}: {value!r} is not known; {nearest(value, CHOICES[key])}")
@@ -83,9 +97,15 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _whole(value, where, 1, none=True, hint="a count from 1, or null for all")
     if key in ("max_failures", "max_preemption_failures"):
         return _whole(value, where, -1, hint="0, a count, or -1 for unlimited")
+    if key == "metrics_tolerance" or (key == "within_s" and value == 0):
+        return _tolerance(value, where)
     if key.endswith("_s"):
         return _seconds(value, where)
-    return _whole(value, where, 0) if key == "seed" else value
+    if key == "control" and not isinstance(value, bool):
+        raise ExperimentError(f"{where}: must be true or false, not {value!r}")
+    if key in TEXTS and not isinstance(value, str):
+        raise ExperimentError(f"{where}: must be text, not {value!r}")
+    return _whole(value, where, 0) if key in ("seed", "triggers_of") else value
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -131,20 +151,74 @@ def _seconds(value: Any, where: str) -> float:
     return float(value)
 
 
-def _check_job(job: object, where: str) -> None:
-    """A job that nobody can import is found out before a cluster is started."""
-    if not isinstance(job, str):
-        raise ExperimentError(f"{where}: job must be written package.module:function, not {job!r}")
-    if job.endswith(".pkl"):
+def _tolerance(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ExperimentError(f"{where}: must be from 0 (to the bit) to below 1, not {value!r}")
+    return float(value)
+
+
+def _check_job(made: Configuration, where: str) -> None:
+    """A job that nobody can find is found out before a cluster is started."""
+    if made.cwd and not Path(made.cwd).is_dir():
+        raise ExperimentError(f"{where}: cwd {made.cwd!r}: there is no such directory on this machine")
+    if is_pickled(made.job):
         return
-    module, _, function = job.partition(":")
-    if not module or not function:
-        raise ExperimentError(f"{where}: job must be written package.module:function, not {job!r}")
+    if is_command(made.job):
+        _check_command(made, where)
+    else:
+        _check_function(made, where)
+
+
+def _check_command(made: Configuration, where: str) -> None:
     try:
-        found = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        found = False
-    if not found:
+        words = shlex.split(made.job)
+    except ValueError as error:
+        raise ExperimentError(f"{where}: job {made.job!r} is no command line: {error}") from error
+    if not words or not found_program(words[0], made.cwd):
         raise ExperimentError(
-            f"{where}: job {job!r}: there is no module {module!r} to import; is it installed?"
+            f"{where}: job {made.job!r}: job must be written package.module:function, or be a command; no program"
+            f" {words[0] if words else ''!r} is on PATH or in {made.cwd or 'the working directory'}"
         )
+    if made.subject == "bundled":
+        raise ExperimentError(
+            f"{where}: the command {made.job!r} cannot run on subject bundled: a command is started as it is, and what"
+            " it imports is Ray Train. Use --subject ray-train; or change the imports of the training function from"
+            " ray.train to shaketable.runtime and name it: --train package.module:function --subject bundled"
+        )
+
+
+def found_program(word: str, cwd: str) -> str | None:
+    """As the driver will look for it: `python` is first of all the interpreter that shaketable runs in."""
+    if "/" in word:
+        path = Path(cwd or ".", word)
+        return str(path) if os.access(path, os.X_OK) and path.is_file() else None
+    return shutil.which(word, path=search_path())
+
+
+def search_path() -> str:
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def _check_function(made: Configuration, where: str) -> None:
+    module = made.job.partition(":")[0]
+    if not _importable(module, made.cwd):
+        place = f" or in {made.cwd}" if made.cwd else ""
+        raise ExperimentError(
+            f"{where}: job {made.job!r}: there is no module {module!r} to import; is it installed{place}?"
+        )
+
+
+def _importable(module: str, cwd: str) -> bool:
+    """By its outermost package where it lies in `cwd`: nothing of the job is imported here."""
+    top = module.partition(".")[0]
+    if cwd and importlib.machinery.PathFinder.find_spec(top, [cwd]) is not None:
+        return _lies_below(Path(cwd), module)
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _lies_below(cwd: Path, module: str) -> bool:
+    path = cwd.joinpath(*module.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()

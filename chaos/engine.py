@@ -1,6 +1,6 @@
 """Executes one experiment: a cluster, a driver, faults that land by their triggers, the aftermath, the judgement.
 
-    lease a cluster -> reference run (if the job is compared) -> arm the faults -> launch the driver
+    control run (`control.py`) -> lease a cluster -> arm the faults -> launch the driver
       -> break phase: triggers fire, faults land and are observed, drivers are relaunched
       -> heal -> wait for the end, at most `within_s` -> look at what is left -> judge the history
 
@@ -21,14 +21,23 @@ from typing import TYPE_CHECKING
 import msgspec
 import yaml
 
-from shaketable.chaos import aftermath, reference, targets, triggers
-from shaketable.chaos.collector import Collector
+from shaketable.chaos import aftermath, control, scaling, targets, triggers
+from shaketable.chaos.collector import Collector, amend
 from shaketable.chaos.drivers import Drivers
 from shaketable.chaos.errors import ExperimentError
-from shaketable.chaos.experiment_file import dump
+from shaketable.chaos.experiment_file import dump, read
 from shaketable.chaos.faults import FAULTS, Scene
-from shaketable.chaos.history import AnyEvent, DeadlinePassed, ExperimentBegan, NodeJoined, encode
-from shaketable.chaos.judge import judge
+from shaketable.chaos.history import (
+    AnyEvent,
+    ControlFailed,
+    DeadlinePassed,
+    ExperimentBegan,
+    NodeJoined,
+    ReferenceRun,
+    encode,
+    run_name,
+)
+from shaketable.chaos.judge import judge, metrics_differ
 from shaketable.chaos.landing import Armed
 from shaketable.chaos.nodewatch import NodeWatch
 from shaketable.chaos.plan import Configuration, FaultPlan, Judgement, Plan
@@ -49,16 +58,20 @@ def quietly(line: str) -> None:
 
 
 def execute(plan: Plan, folder: Path, *, pool: ClusterPool, progress: Progress = quietly,
-            keep_storage: bool = False) -> Judgement:  # fmt: skip
-    """Run `plan` with its result in `folder`. Raises ExperimentError for what its author got wrong."""
-    faults = arm(plan)
+            keep_storage: bool = False, controls: Path | None = None) -> Judgement:  # fmt: skip
+    """Run `plan` with its result in `folder`. `controls`: where control runs are shared with other experiments. Raises
+    ExperimentError for what the plan's author got wrong."""
+    arm(plan)
     _prepare(plan, folder)
-    play = _simulate if plan.configuration.cluster == "simulated" else _play
-    judgement = _invalid(missing_extra(plan.configuration)) or play(plan, faults, folder, pool, progress)
+    before = control.Controls(controls or folder, folder, pool, progress)
+    judgement = _invalid(missing_extra(plan.configuration))
+    if judgement is None and plan.configuration.cluster == "simulated":
+        judgement = _simulate(plan, folder, progress)
+    elif judgement is None:
+        judgement = _play(plan, before, folder, pool, progress)
     (folder / "judgement.json").write_bytes(msgspec.json.format(msgspec.json.encode(judgement)) + b"\n")
     if judgement.verdict == "PASS" and not keep_storage:
         shutil.rmtree(folder / "storage", ignore_errors=True)
-        shutil.rmtree(folder / "reference", ignore_errors=True)
     return judgement
 
 
@@ -108,49 +121,76 @@ def _prepare(plan: Plan, folder: Path) -> None:
         ) from error
 
 
-def _play(plan: Plan, faults: list[Armed], folder: Path, pool: ClusterPool, progress: Progress) -> Judgement:
+def _play(
+    plan: Plan, controls: control.Controls, folder: Path, pool: ClusterPool, progress: Progress
+) -> Judgement:
     try:
+        before = _control(plan, controls)
+        if isinstance(before, ReferenceRun):
+            plan = _settled(plan, before, folder)
         with pool.lease(Shape(plan.configuration.nodes)) as cluster:
             progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
-            return judge(_run(plan, faults, folder, cluster, progress))
-    except reference.ReferenceFailed as error:
-        return Judgement("INVALID", str(error))
+            events = _run(plan, before, folder, cluster, progress)
+        return _judged(plan, events, controls, folder)
     except ClusterError as error:  # it could not be started, or broke where no fault was meant
         return Judgement("INVALID", f"the cluster failed: {error}")
 
 
-def _simulate(plan: Plan, faults: list[Armed], folder: Path, _: ClusterPool, progress: Progress) -> Judgement:
+def _simulate(plan: Plan, folder: Path, progress: Progress) -> Judgement:
     """In virtual time: no cluster is leased, no driver is started."""
     from shaketable.chaos import simulation
 
     if (why := simulation.not_simulated(plan)) != "":
         return Judgement("INVALID", why)
     progress(f"simulating {plan.configuration.nodes} nodes")
-    played = simulation.play(plan, faults, versions=versions())
+    played = simulation.play(plan, arm(plan), versions=versions())
     (folder / "history.jsonl").write_bytes(b"".join(map(encode, played.events)))
     return judge(played.events)
 
 
+def _control(plan: Plan, controls: control.Controls) -> control.Outcome | None:
+    if not control.needed(plan.configuration):
+        return None
+    return controls.run(plan.configuration, plan.expect.within_s)
+
+
+def _settled(plan: Plan, before: ReferenceRun, folder: Path) -> Plan:
+    """The plan as it will be carried out. The result folder has it too: what it reproduces must be this experiment."""
+    settled = scaling.scaled(plan, before)
+    if settled != plan:
+        path = folder / "experiment.yaml"
+        path.write_text(yaml.safe_dump(dump(settled, read(path)), sort_keys=False, width=110))
+    return settled
+
+
+def _judged(plan: Plan, events: list[AnyEvent], controls: control.Controls, folder: Path) -> Judgement:
+    """Where the metrics differ from those of the control run, a second one shows whether two of those already do."""
+    judgement = judge(events)
+    if not metrics_differ(judgement) or not control.needed(plan.configuration):
+        return judgement
+    again = controls.run(plan.configuration, plan.expect.within_s, number=2)
+    return judge(amend(folder / "history.jsonl", events, again))
+
+
 def _run(
-    plan: Plan, armed: list[Armed], folder: Path, cluster: Cluster, progress: Progress
+    plan: Plan, before: control.Outcome | None, folder: Path, cluster: Cluster, progress: Progress
 ) -> list[AnyEvent]:
-    """The history of one run of the plan on `cluster`."""
+    """The history of one run of the plan on `cluster`; without a driver where the control run has failed."""
     configuration, under_test = plan.configuration, subject(plan.configuration.subject)
     collector = Collector(folder / "witness")
     storage = str(folder.absolute() / "storage")
     launch = Launch(configuration, cluster.address, storage, RUN_NAME, collector.config, 0)
     drivers = Drivers(under_test, launch, folder, collector, lambda: schedule.notify())
     schedule = Schedule(
-        armed, Scene(cluster, collector, drivers, folder / "witness"), configuration.seed, progress
+        arm(plan), Scene(cluster, collector, drivers, folder / "witness"), configuration.seed, progress
     )
     watch = NodeWatch(cluster, collector)
     try:
         _introduce(plan, cluster, collector)
-        if reference.needed(configuration):
-            within_s = plan.expect.within_s
-            collector.testify(
-                reference.reference_run(configuration, cluster, folder / "reference", within_s, progress)
-            )
+        if before is not None:
+            collector.testify(before)
+        if isinstance(before, ControlFailed):
+            return collector.finish()
         schedule.begin()
         progress(f"driver pid {drivers.start({})} of {under_test.name} started")
         if not schedule.wait(lambda: not drivers.running, plan.expect.within_s):
@@ -160,7 +200,9 @@ def _run(
         schedule.close(FAULTS_END_WITHIN_S)
         schedule.heal_all()
         progress("the run is over; looking at what is left")
-        aftermath.inspect(under_test, cluster, collector, drivers.pids, storage, RUN_NAME)
+        aftermath.inspect(
+            under_test, cluster, collector, drivers.pids, storage, run_name(collector.snapshot(), RUN_NAME)
+        )
         watch.close()
         return collector.finish()
     finally:

@@ -21,13 +21,15 @@ from chaoslib.exceptions import ChaosException
 from shaketable.chaos import configuring, method
 from shaketable.chaos.errors import ExperimentError, nearest
 from shaketable.chaos.faults import FAULTS
-from shaketable.chaos.plan import Expect, FaultPlan, Plan
+from shaketable.chaos.naming import is_bundled
+from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 
 MODULE = "shaketable.chaos.toolkit"
 CONTROL = {"name": "shaketable", "provider": {"type": "python", "module": MODULE}}
 RUNTIME = {"hypothesis": {"strategy": "after-method-only"}, "rollbacks": {"strategy": "always"}}
 MAX_BYTES = 1 << 20
 MAX_FAULTS = 100
+USUAL_STEPS = 40  # of a bundled job whose configuration does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,10 @@ def plan_of(document: Mapping[str, Any], variables: Mapping[str, Any]) -> Plan:
     if not _has_control(document):
         raise ExperimentError(f"controls: {MODULE} is missing; without it nothing is judged. Add {CONTROL}")
     values = resolved(document, variables)
-    plan = Plan(str(document.get("title", "")), configuring.configuration(values),
-                tuple(_faults(document, values)), _expect(document, values))  # fmt: skip
+    values |= _in_place_of_ours(document, values, variables)
+    configuration = configuring.configuration(values)
+    plan = Plan(str(document.get("title", "")), configuration, tuple(_faults(document, values)),
+                configuring.overridden(_expect(document, values), configuration))  # fmt: skip
     if not plan.title:
         raise ExperimentError("title: is missing")
     return plan
@@ -80,12 +84,24 @@ def resolved(document: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[
     declared = document.get("configuration", {})
     if not isinstance(declared, dict):
         raise ExperimentError(f"configuration: must be a mapping, not {declared!r}")
+    declared = {**{key: "" for key in variables if key in configuring.OPTIONAL}, **declared}
     undeclared(variables, declared)
     try:
         values: dict[str, Any] = load_configuration(declared, dict(variables))
     except (ChaosException, ValueError) as error:
         raise ExperimentError(f"configuration: {error}") from error
     return values
+
+
+def _in_place_of_ours(
+    document: Mapping[str, Any], values: Mapping[str, Any], variables: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Where a job of the user's own takes the place of a bundled one, the steps in the file are that one's."""
+    declared = document.get("configuration", {})
+    ours, job = str(declared.get("job", "")), str(values.get("job", ""))
+    if "job" not in variables or "triggers_of" in variables or not is_bundled(ours) or is_bundled(job):
+        return {}
+    return {"triggers_of": int((declared.get("job_config") or {}).get("steps", USUAL_STEPS))}
 
 
 def undeclared(variables: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
@@ -161,6 +177,10 @@ def dump(plan: Plan, document: Mapping[str, Any] | None = None) -> dict[str, Any
     Title, description and tags are those of `document` where there is one."""
     said = document or {}
     configuration = dataclasses.asdict(plan.configuration)
+    usual = dataclasses.asdict(Configuration())
+    for key in configuring.OPTIONAL:  # a file says of these only what is particular to it
+        if configuration[key] == usual[key]:
+            del configuration[key]
     if isinstance(configuration["num_workers"], tuple):
         configuration["num_workers"] = list(configuration["num_workers"])
     return {

@@ -1,9 +1,9 @@
-"""Random schedules of faults against the simulated subject: drawn from a seed, played in virtual time, judged by the same
-invariants as every experiment.
+"""Random schedules of faults against the simulated subject: drawn from a seed, played in virtual time, judged by
+the same invariants as every experiment.
 
 Each schedule draws which kinds of faults it uses at all (swarm testing: what never happens together with the rest is
-found too), its configuration, and its faults by history trigger, never by time, so that what is found here reproduces on
-real Ray. First everything breaks; then a stated core comes back (`Weather.heals`), and the run has to come to its end.
+found too), its configuration, and its faults by history trigger, never by time, so that what is found here
+reproduces on real Ray. First everything breaks; then a stated core comes back (`Weather.heals`), and the run has to come to its end.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExperimentBegan(Event, frozen=True, kw_only=True, tag="experiment_began"):
-    """First line of every history. `configuration` is the resolved configuration of the experiment file."""
+    """First line of every history. `configuration` is the resolved configuration of the experiment file. `recorded`:
+    no experiment, but a production run under `shaketable.Recorder`; then it is the first line of each file, and
+    `configuration` holds what the trainer was given of the same keys."""
 
     schema: int = SCHEMA
     title: str
@@ -48,6 +50,7 @@ class ExperimentBegan(Event, frozen=True, kw_only=True, tag="experiment_began"):
     configuration: dict[str, Any]
     expect: dict[str, Any]
     versions: dict[str, str]
+    recorded: bool = False
 
 
 class NodeJoined(Event, frozen=True, kw_only=True, tag="node_joined"):
@@ -174,6 +177,18 @@ class ReferenceRun(Event, frozen=True, kw_only=True, tag="reference_run"):
     metrics: dict[str, Any]
     tolerance: float
     world_sizes: list[int] = []
+    steps: list[int] = []  # of rank 0, report by report
+    commits: list[int] = []  # report indices of the first two
+    name: str = ""  # that the script gave its run
+
+
+class ControlFailed(Event, frozen=True, kw_only=True, tag="control_failed"):
+    """The job does not do what an experiment needs even without faults; `reason` says what, and what to do. Makes the
+    experiment INVALID. `output`: the driver's last lines; the whole of it is in `log`."""
+
+    reason: str
+    output: list[str] = []
+    log: str = ""
 
 
 # ---- the controller of the subject, observed -----------------------------------------------------------------
@@ -185,6 +200,25 @@ class TermBegan(Event, frozen=True, kw_only=True, tag="term_began"):
     term: int
     spent: dict[str, int]
     finished: bool = False
+
+
+class RunConfigured(Event, frozen=True, kw_only=True, tag="run_configured"):
+    """A script's own trainer, as it was when `fit()` was called for the `fit`-th time in that process. `address` is the
+    cluster that the script joined, `storage_path` the script's own; the run itself is kept in the result folder.
+    `max_workers` 0: in the driver's own process."""
+
+    term: int
+    fit: int
+    pid: int
+    address: str
+    name: str
+    storage_path: str
+    min_workers: int
+    max_workers: int
+    max_failures: int
+    max_preemption_failures: int
+    elastic_resize_monitor_interval_s: float
+    resources_per_worker: dict[str, float] = {}
 
 
 class StateChanged(Event, frozen=True, kw_only=True, tag="state_changed"):
@@ -221,13 +255,15 @@ class CheckpointDeleted(Event, frozen=True, kw_only=True, tag="checkpoint_delete
 
 
 class AttemptEnded(Event, frozen=True, kw_only=True, tag="attempt_ended"):
-    """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged."""
+    """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged. `rank`: whose error,
+    death or node it was, where the subject says so."""
 
     term: int
     attempt: int
     cause: str
     account: str | None
     detail: str = ""
+    rank: int | None = None
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
@@ -267,14 +303,17 @@ class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
 
 class Stepped(Event, frozen=True, kw_only=True, tag="stepped"):
     """Testified before `report()` is called for `step`. `digest` is the hash chain's state after that step,
-    `samples` the sample ids this rank consumed in it; `checkpoint`: a checkpoint goes with this report. `since`: the
-    event stands for all steps from that one on (in simulation, where nothing happens between them)."""
+    `samples` the sample ids this rank consumed in it; `checkpoint`: a checkpoint goes with this report. `index` is the
+    report index where the step is something else (`step_key`); `unkeyed`: the metrics do not have that key. `since`:
+    the event stands for all steps from that one on (in simulation, where nothing happens between them)."""
 
     term: int
     attempt: int
     rank: int
     step: int
     world_size: int
+    index: int | None = None
+    unkeyed: bool = False
     digest: str | None = None
     samples: list[int] | None = None
     checkpoint: bool = False
@@ -287,12 +326,13 @@ class Stepped(Event, frozen=True, kw_only=True, tag="stepped"):
 
 
 class UploadStarted(Event, frozen=True, kw_only=True, tag="upload_started"):
-    """This rank hands a checkpoint directory over for `step`."""
+    """This rank hands a checkpoint directory over for `step`; `index` as in Stepped."""
 
     term: int
     attempt: int
     rank: int
     step: int
+    index: int | None = None
 
 
 class Reported(Event, frozen=True, kw_only=True, tag="reported"):
@@ -315,13 +355,19 @@ class WorkerFinished(Event, frozen=True, kw_only=True, tag="worker_finished"):
 AnyEvent = (
     ExperimentBegan | NodeJoined | NodeLeft | DriverStarted | DriverExited | FaultTriggered | FaultInjected
     | FaultObserved | FaultMissed | FaultHealed | Healed | DeadlinePassed | LeakCheck | CheckpointProbed | LogRecord
-    | ReferenceRun | TermBegan | StateChanged | AttemptStarted | Committed | CheckpointDeleted | AttemptEnded
+    | ReferenceRun | ControlFailed | TermBegan | RunConfigured | StateChanged | AttemptStarted | Committed
+    | CheckpointDeleted | AttemptEnded
     | RunEnded | WorkerStarted | Resumed | Stepped | UploadStarted | Reported | WorkerFinished
 )  # fmt: skip
 
 
 class HistoryError(ValueError):
     """A history that cannot be read: names the file, the line and what was expected."""
+
+
+def run_name(events: Iterable[AnyEvent], default: str) -> str:
+    """The run's name in its storage: a script chooses it itself."""
+    return next((event.name for event in events if isinstance(event, RunConfigured)), default)
 
 
 _encoder = msgspec.json.Encoder()

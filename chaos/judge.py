@@ -8,6 +8,7 @@ needs the fault to have landed.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +16,7 @@ from shaketable.chaos.history import (
     SCHEMA,
     AnyEvent,
     AttemptStarted,
+    ControlFailed,
     ExperimentBegan,
     FaultHealed,
     FaultInjected,
@@ -22,6 +24,7 @@ from shaketable.chaos.history import (
     FaultObserved,
     FaultTriggered,
     LeakCheck,
+    RunConfigured,
     TermBegan,
 )
 from shaketable.chaos.invariants import INVARIANTS
@@ -31,12 +34,17 @@ from shaketable.chaos.invariants.findings import counted
 from shaketable.chaos.invariants.ledger import FAILURES, PREEMPTIONS, range_of
 from shaketable.chaos.invariants.liveness import ended_s
 from shaketable.chaos.invariants.view import Attempt, History
-from shaketable.chaos.plan import Finding, Judgement
+from shaketable.chaos.judge_recording import judge_recording
+from shaketable.chaos.plan import Finding, Judgement, Verdict
 
 HELP = ("add_node", "relaunch_driver")  # what takes nothing away
+FIT_AGAIN = (
+    "the script calls fit() again, for the run {!r}: one experiment watches one run, leave one fit() in it"
+)
+TOOK_PLACE = "took_place"  # the name of a gap, beside those of the verdict's arguments
 NO_JOB = 2  # the exit code of a driver that could not load its job
 
-__all__ = ["INVARIANTS", "judge", "recovery_s", "steps_lost"]
+__all__ = ["INVARIANTS", "TOOK_PLACE", "judge", "recovery_s", "steps_lost"]
 
 
 def judge(events: Sequence[AnyEvent]) -> Judgement:
@@ -46,19 +54,59 @@ def judge(events: Sequence[AnyEvent]) -> Judgement:
         return Judgement("INVALID", "the history does not say which experiment it is of")
     if began[0].schema != SCHEMA:
         return Judgement("INVALID", f"the history has schema {began[0].schema}, this version judges {SCHEMA}")
+    if began[0].recorded:
+        return judge_recording(events)
+    if (void := next(_void(events), None)) is not None:
+        return Judgement("INVALID", void)
     history = History(events)
     findings = tuple(invariant(history) for invariant in INVARIANTS.values())
+    missed = _beyond_invariants(history)
     for finding in findings:
         if finding.status == "FAIL":
-            return Judgement("FAIL", f"{finding.invariant}: {finding.reason}", findings)
-    if (lacking := next(_lacking(history), None)) is not None:
-        return Judgement("INVALID", lacking, findings)
-    if (missed := next(_missed(history), None)) is not None:
-        return Judgement("FAIL", missed, findings)
+            return Judgement("FAIL", f"{finding.invariant}: {finding.reason}", findings, missed)
+    for miss in missed:
+        verdict: Verdict = "INVALID" if miss.invariant == TOOK_PLACE else "FAIL"
+        return Judgement(verdict, miss.reason, findings, missed)
     return Judgement("PASS", _praise(history, findings), findings)
 
 
+def metrics_differ(judgement: Judgement) -> bool:
+    """Whether a second run without faults may change the verdict: only the comparison with the first one speaks against
+    the run."""
+    failed = [finding.invariant for finding in judgement.findings if finding.status == "FAIL"]
+    return failed == ["metrics-match"]
+
+
+def _beyond_invariants(history: History) -> tuple[Finding, ...]:
+    """What the experiment expects counts only where it took place."""
+    if (lacking := next(_lacking(history), None)) is not None:
+        return (Finding(TOOK_PLACE, "FAIL", lacking),)
+    return tuple(Finding(argument, "FAIL", reason) for argument, reason in _missed(history))
+
+
 # ---- INVALID -------------------------------------------------------------------------------------------------
+
+
+def _void(events: Sequence[AnyEvent]) -> Iterator[str]:
+    """What makes an experiment with a job of one's own none at all, whatever was seen in it."""
+    for failed in events:
+        if isinstance(failed, ControlFailed):
+            yield failed.reason
+    seen = [event for event in events if isinstance(event, RunConfigured)]
+    for before, after in itertools.pairwise(seen):
+        if before.term == after.term:
+            yield FIT_AGAIN.format(after.name)
+        elif (before.name, before.storage_path) != (after.name, after.storage_path):
+            yield _not_fixed(before, after)
+
+
+def _not_fixed(before: RunConfigured, after: RunConfigured) -> str:
+    what = "name" if before.name != after.name else "storage_path"
+    one, other = getattr(before, what), getattr(after, what)
+    return (
+        f"the driver launched again has another run {what} ({one}, then {other}), so it cannot resume: the script needs"
+        ' run_config=ray.train.RunConfig(name="my-run", storage_path="/where/it/stays") in its trainer'
+    )
 
 
 def _lacking(history: History) -> Iterator[str]:
@@ -93,16 +141,31 @@ def _lacking(history: History) -> Iterator[str]:
 # ---- what the experiment expects -----------------------------------------------------------------------------
 
 
-def _missed(history: History) -> Iterator[str]:
+def _missed(history: History) -> Iterator[tuple[str, str]]:
+    """The argument of `verdict` that did not come true, and what was seen instead."""
     expect, ended = history.expect, history.run_ended
     outcome = ended.outcome if ended is not None else "nothing"
     if outcome != expect.outcome:
         error = f": {ended.error}" if ended is not None and ended.error else ""
-        yield f"expected the run to be {expect.outcome}, fit() said {outcome}{error}"
-    yield from _wrongly_charged(history, charged(history))
+        yield (
+            "outcome",
+            f"expected the run to be {expect.outcome}, fit() said {outcome}{_hint(history)}{error}",
+        )
+    for wrong in _wrongly_charged(history, charged(history)):
+        yield "charged", wrong
     lost = steps_lost(history)
     if expect.steps_lost is not None and lost > expect.steps_lost:
-        yield f"expected at most {counted(expect.steps_lost, 'step')} lost, the run lost {lost}"
+        yield "steps_lost", f"expected at most {counted(expect.steps_lost, 'step')} lost, the run lost {lost}"
+
+
+def _hint(history: History) -> str:
+    """The most usual reason why a script does not survive its first fault."""
+    if not history.script or history.configuration.max_failures or not charged(history)[FAILURES]:
+        return ""
+    return (
+        " (the script allows no failure: add failure_config=ray.train.FailureConfig(max_failures=1) to its"
+        " ray.train.RunConfig)"
+    )
 
 
 def _wrongly_charged(history: History, actual: Counter[str]) -> Iterator[str]:
@@ -146,12 +209,26 @@ def _praise(history: History, findings: Sequence[Finding]) -> str:
 
 def _resumes(history: History) -> Iterator[str]:
     again = [attempt for attempt in history.attempts[1:] if attempt.resumed]
+    if history.own_job and (said := _resumed_reports(history)):
+        yield said
+        return
     if not again:
         ended = history.run_ended
         yield f"{ended.outcome if ended else 'ended'} in {counted(len(history.attempts), 'attempt')}"
         return
     step = again[-1].resumed[0].step
     yield f"resumed at {step + 1} from {f'commit {step}' if step else 'scratch'}"
+
+
+def _resumed_reports(history: History) -> str:
+    """`resumed from the commit of report 2`: all that is known of a job that does not say what it found."""
+    if len(history.attempts) < 2:
+        return ""
+    last = history.attempts[-1].start
+    commit = history.latest_commit(last.position) if last.resume is not None else None
+    return (
+        f"resumed from the commit of report {commit.index}" if commit is not None else "resumed from scratch"
+    )
 
 
 def _charges(history: History) -> Iterator[str]:

@@ -31,9 +31,13 @@ def randomly(count: int = 1) -> Target:
 # ---- triggers ----
 
 
-def step(number: int, *, world_size: int | None = None, after: int | None = None) -> Trigger:
-    """The first time any rank has testified this step, or a later one (in a world of that size)."""
-    return {"step": number, **_given(world_size=world_size, after=after)}
+def step(
+    number: int, *, world_size: int | None = None, attempt: int | None = None, commits: int | None = None,
+    after: int | None = None,
+) -> Trigger:  # fmt: skip
+    """The first time any rank has testified this step, or a later one (in a world of that size; in the run's attempt of
+    that number, or a later one; and as soon as there are so many commits)."""
+    return {"step": number, **_given(world_size=world_size, attempt=attempt, commits=commits, after=after)}
 
 
 def event(kind: str, *, nth: int = 1, after: int | None = None) -> Trigger:

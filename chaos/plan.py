@@ -26,6 +26,20 @@ class Configuration:
     num_to_keep: int | None = None
     elastic_resize_monitor_interval_s: float = 1.0
     heartbeat_timeout_s: float = 5.0
+    # What only a job of one's own needs. A file that does not name these may still be given them on the command line.
+    cwd: str = ""  # where a command runs, and where a function is imported from besides what is installed
+    step_key: str = ""  # the reported metric that is the step; empty: the report index
+    metrics_tolerance: float = (
+        0.0  # relative, for metrics-match; 0: to the bit, where both runs kept one world size
+    )
+    triggers_of: int = (
+        0  # the triggers' steps are those of a run of so many; scaled to the job's. 0: as they stand
+    )
+    within_s: float = 0.0  # instead of the verdict's own; 0: that one
+    control: bool = True  # the job once without faults, before everything else
+
+
+OWN_JOB_KEYS = ("cwd", "step_key", "metrics_tolerance", "triggers_of", "within_s", "control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +84,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on one experiment with one sentence of reason, and every invariant's own answer."""
+    """The verdict on one experiment with one sentence of reason, and every invariant's own answer. `missed`: what is
+    wrong beyond the invariants, in the same form: an argument of `verdict` that did not come true (`outcome`,
+    `charged`, `steps_lost`), or `took_place` where the experiment did not."""
 
     verdict: Verdict
     reason: str
     findings: tuple[Finding, ...] = ()
+    missed: tuple[Finding, ...] = ()

@@ -38,8 +38,8 @@ class Session:
     """`pool` None: clusters of its own, torn down at the end."""
 
     def __init__(self, plan: Plan, document: Mapping[str, Any], folder: Path, pool: ClusterPool | None,
-                 progress: Callable[[str], None]) -> None:  # fmt: skip
-        self.plan, self.folder = plan, folder
+                 progress: Callable[[str], None], controls: Path | None = None) -> None:  # fmt: skip
+        self.plan, self.folder, self._controls = plan, folder, controls
         self._document, self._pool, self._progress = document, pool, progress
         self._armed: list[FaultPlan] = []
         self._judgement: Judgement | None = None
@@ -83,19 +83,25 @@ class Session:
         return self._judgement
 
     def _execute(self) -> Judgement:
-        from shaketable.chaos import engine
         from shaketable.clusters.pool import ClusterPool
 
         self.folder.mkdir(parents=True, exist_ok=True)
         resolved = experiment_file.dump(self.plan, self._document)
         (self.folder / "experiment.yaml").write_text(yaml.safe_dump(resolved, sort_keys=False, width=110))
         if self._pool is not None:
-            return engine.execute(self.plan, self.folder, pool=self._pool, progress=self._progress)
+            return self._play(self._pool)
         pool = ClusterPool()
         try:
-            return engine.execute(self.plan, self.folder, pool=pool, progress=self._progress)
+            return self._play(pool)
         finally:
             pool.close()
+
+    def _play(self, pool: ClusterPool) -> Judgement:
+        from shaketable.chaos import engine
+
+        return engine.execute(
+            self.plan, self.folder, pool=pool, progress=self._progress, controls=self._controls
+        )
 
     def end(self) -> Judgement:
         """What it came to, when there is nothing more to come."""

@@ -22,6 +22,7 @@ from shaketable.chaos.history import (
     AnyEvent,
     AttemptEnded,
     AttemptStarted,
+    Committed,
     DeadlinePassed,
     DriverExited,
     DriverStarted,
@@ -128,6 +129,9 @@ class _Play:
             math.inf,
             False,
         )  # of the steps waited for; whether one counts in some world only
+        self._committing = [
+            each for each in armed if each.trigger.condition.commits
+        ]  # they count commits besides
         for each in armed:
             self._sort_in(each, None)
         self._until: list[Armed] = []
@@ -240,15 +244,18 @@ class _Play:
         for armed in self._until or ():
             if armed.until is not None and armed.until.feed(event):
                 self._heal_if_due(armed)
+        if isinstance(event, Committed) and self._committing:
+            self._hold_against(event, [armed for armed in self._committing if not armed.fired])
 
     def _hold_against(self, event: AnyEvent, waiting: list[Armed]) -> None:
         for armed in waiting.copy():
             if armed.fired or armed not in waiting:
                 continue  # a fault that landed at once has made more happen meanwhile
             if not armed.trigger.feed(event):
-                self._sort_in(armed, waiting)
+                if not isinstance(event, Committed):
+                    self._sort_in(armed, waiting)
                 continue
-            waiting.remove(armed)
+            self._waiting[armed.trigger.wants].remove(armed)
             armed.fired = True
             if self._steps.pop(armed.number, None) is not None:
                 self._look_at_steps()

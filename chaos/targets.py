@@ -19,6 +19,7 @@ from shaketable.chaos.history import (
     DriverExited,
     DriverStarted,
     Member,
+    RunConfigured,
     WorkerStarted,
 )
 
@@ -95,18 +96,21 @@ def resolve(target: Mapping[str, int], thing: Thing, events: Sequence[AnyEvent],
     if thing == "cluster":
         return Hit(term=group.term, attempt=group.attempt)
     if thing == "driver":
-        return Hit(pids=(_driver(events),), term=group.term, attempt=group.attempt)
+        return Hit(pids=_driver(events), term=group.term, attempt=group.attempt)
     if thing == "worker":
         return _hit_workers(_workers(target, group, nodes, rng), group)
     return _hit_nodes(_nodes(target, group, nodes, rng), group, nodes)
 
 
-def _driver(events: Sequence[AnyEvent]) -> int:
+def _driver(events: Sequence[AnyEvent]) -> tuple[int, ...]:
+    """What was launched; and the process that called `fit()`, where a script started that in its turn."""
     exited = {e.launch for e in events if isinstance(e, DriverExited)}
     running = [e for e in events if isinstance(e, DriverStarted) and e.launch not in exited]
     if not running:
         raise TargetMissed("no driver is running")
-    return running[-1].pid
+    launched = running[-1]
+    called = {e.pid for e in events if isinstance(e, RunConfigured) and e.term == launched.launch + 1}
+    return (launched.pid, *sorted(called - {launched.pid}))
 
 
 def _workers(

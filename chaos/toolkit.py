@@ -136,13 +136,15 @@ def _not_armed(name: str) -> NoReturn:
 
 
 def run_file(path: Path, *, variables: Mapping[str, str], folder: Path, pool: ClusterPool | None = None,
-             progress: Callable[[str], None] = lambda line: None) -> Judgement:  # fmt: skip
-    """Run one experiment file through Chaos Toolkit with its result in `folder`. Raises ExperimentError for what its
-    author got wrong, KeyboardInterrupt after Ctrl-C, and whatever else went wrong in the harness."""
+             progress: Callable[[str], None] = lambda line: None,
+             controls: Path | None = None) -> Judgement:  # fmt: skip
+    """Run one experiment file through Chaos Toolkit with its result in `folder`; `controls` as in `engine.execute`.
+    Raises ExperimentError for what its author got wrong, KeyboardInterrupt after Ctrl-C, and whatever else is wrong
+    in the harness."""
     global _given
     file = files.load(path, variables)
     _validate(path, file.document)
-    _given = Session(file.plan, file.document, folder, pool, progress)
+    _given = Session(file.plan, file.document, folder, pool, progress, controls)
     try:
         with quiet_log():
             _given.run_through_chaoslib(file.document, variables)

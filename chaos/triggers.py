@@ -1,9 +1,10 @@
 """When a fault lands: a predicate on the history, never a time.
 
 `{step: 12}` is the first time any rank has testified step 12 or later (`world_size: 4` beside it: in a world of that
-size); `{event: upload_started, nth: 2}` the second event of that kind; `{state: restarting}` the controller in that
-state; `{after: 0}` the moment there is evidence that fault 0 of the method landed. Beside any other, `after` means that
-only what happens from then on counts. A trigger fires once.
+size; `attempt: 2`: in the run's second attempt or a later one; `commits: 1`: and as soon as there are so many commits
+in the history, which a job that reports quickly is ahead of); `{event: upload_started, nth: 2}` the second event of
+that kind; `{state: restarting}` the controller in that state; `{after: 0}` the moment there is evidence that fault 0 of
+the method landed. Beside any other, `after` means that only what happens from then on counts. A trigger fires once.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from typing import Any
 
 from shaketable.chaos import plan
 from shaketable.chaos.errors import ExperimentError, nearest, shown
-from shaketable.chaos.history import AnyEvent, FaultObserved, StateChanged, Stepped
+from shaketable.chaos.history import AnyEvent, Committed, FaultObserved, StateChanged, Stepped
 
 Predicate = Callable[[AnyEvent], bool]
 
 KINDS: dict[str, type[AnyEvent]] = {
     str(event.__struct_config__.tag): event for event in typing.get_args(AnyEvent)
 }  # fmt: skip
-BESIDES = {"step": {"world_size", "after"}, "event": {"nth", "after"}, "state": {"nth", "after"}}
+BESIDES = {
+    "step": {"world_size", "attempt", "commits", "after"},
+    "event": {"nth", "after"},
+    "state": {"nth", "after"},
+}
 ALONE = "after"
 KNOWN = (*BESIDES, ALONE)
 MAX_COUNT = 1_000_000
@@ -31,7 +36,7 @@ MAX_COUNT = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A trigger that has been checked: true for the `nth` event of which `matches` is true, counted from when there is
-    evidence of fault `after`."""
+    evidence of fault `after`, and not before there are so many `commits`."""
 
     raw: plan.Trigger
     matches: Predicate
@@ -41,6 +46,7 @@ class Condition:
     size: int | None = None
     kind: type[AnyEvent] = FaultObserved  # the only events that can make it true
     landed: int | None = None  # it is evidence of this fault that it waits for
+    commits: int = 0
 
     def __str__(self) -> str:
         return shown(self.raw)
@@ -53,10 +59,11 @@ class Watch:
         self.condition = condition
         self._counts = condition.after is None
         self._seen = 0
+        self._commits = 0
 
     @property
     def fired(self) -> bool:
-        return self._seen >= self.condition.nth
+        return self._seen >= self.condition.nth and self._commits >= self.condition.commits
 
     @property
     def wants(self) -> type[AnyEvent] | int:
@@ -69,6 +76,7 @@ class Watch:
     def feed(self, event: AnyEvent) -> bool:
         if self.fired:
             return False
+        self._commits += isinstance(event, Committed)
         if not self._counts:
             self._counts = isinstance(event, FaultObserved) and event.fault == self.condition.after
             return False
@@ -109,8 +117,19 @@ def _condition(kind: str, trigger: dict[str, Any], where: str) -> Condition:
         return Condition(trigger, _landed(value), landed=value)
     if kind == "step":
         size = _count(trigger["world_size"], "world_size", where) if "world_size" in trigger else None
-        step = _count(value, "step", where)
-        return Condition(trigger, _stepped(step, size), 1, after, step, size, Stepped)
+        attempt = _count(trigger.get("attempt", 1), "attempt", where)
+        commits = _count(trigger.get("commits", 0), "commits", where, least=0)
+        step = _count(value, "step", where, least=0)
+        return Condition(
+            trigger,
+            _stepped(step, size, attempt),
+            1,
+            after,
+            step=step,
+            size=size,
+            kind=Stepped,
+            commits=commits,
+        )
     if not isinstance(value, str):
         raise ExperimentError(f"{where}: {kind} in {shown(trigger)} must be a name, not {value!r}")
     if kind == "state":
@@ -126,9 +145,12 @@ def _count(value: object, name: str, where: str, least: int = 1) -> int:
     return value
 
 
-def _stepped(step: int, size: int | None) -> Predicate:
+def _stepped(step: int, size: int | None, attempt: int) -> Predicate:
     return lambda event: (
-        isinstance(event, Stepped) and event.step >= step and size in (None, event.world_size)
+        isinstance(event, Stepped)
+        and event.step >= step
+        and size in (None, event.world_size)
+        and event.attempt >= attempt
     )
 
 

@@ -18,10 +18,11 @@ from rich.live import Live
 from rich.text import Text
 
 from shaketable.reports import results
-from shaketable.reports.results import Result, Run
+from shaketable.reports.results import KnownDeviation, Result, Run
 
 STYLES = {
     "PASS": "green",
+    "KNOWN": "cyan",
     "GREEN": "bold green",
     "INVALID": "yellow",
     "FAIL": "bold red",
@@ -50,10 +51,18 @@ def detail_lines(result: Result) -> list[str]:
     """The indented lines below a verdict that somebody has to act on."""
     if result.verdict == "PASS":
         return []
-    lines = [f"  landed     {line}" for line in result.landed]
+    known = [f"  known      {one.invariant}: {_because(one)}" for one in result.deviations]
+    if result.verdict == "KNOWN":
+        return known
+    lines = [f"  landed     {line}" for line in result.landed] + known
+    lines += [f"  output     {line}" for line in result.output]
     if result.verdict == "ERROR":
         lines.append(f"  {results.NOT_YOUR_JOB}; traceback in {result.traceback}")
     return [*lines, f"  reproduce  {result.reproduce}"] if result.reproduce else lines
+
+
+def _because(known: KnownDeviation) -> str:
+    return f"{known.reason} ({known.issue})" if known.issue else known.reason
 
 
 def canary_line(run: Run) -> str:

@@ -1,4 +1,5 @@
 """JUnit XML for CI systems: FAIL is `failure`; INVALID and harness errors are `error`; nothing is ever `skipped`.
+A KNOWN deviation is green, with the property `known-deviation` and its reason as output.
 
 A skipped test is green in every CI system, and an experiment that proved nothing must not be.
 """
@@ -56,10 +57,26 @@ def _case(result: Result) -> ET.Element:
     _properties(
         case, {"seed": result.seed, "subject": result.subject, "cluster": result.cluster, "history": history}
     )
-    if result.verdict != "PASS":
+    if result.deviations:
+        _known(case, result)
+    if result.verdict not in ("PASS", "KNOWN"):
         tag = "failure" if result.verdict == "FAIL" else "error"
         _problem(case, tag, result.verdict, result.reason, [*result.landed, f"reproduce: {result.reproduce}"])
     return case
+
+
+def _known(case: ET.Element, result: Result) -> None:
+    """A known deviation is green, and says so: as properties for programs, as output for whoever looks."""
+    properties = case.find("properties")
+    assert properties is not None
+    for known in result.deviations:
+        value = _clean(f"{known.invariant}: {known.reason} {known.issue}".strip())
+        ET.SubElement(properties, "property", name="known-deviation", value=value)
+    lines = [
+        f"{result.verdict} {result.reason}",
+        *(f"{one.invariant}: {one.reason} {one.issue}" for one in result.deviations),
+    ]
+    ET.SubElement(case, "system-out").text = _clean("\n".join(lines))
 
 
 def _canary(run: Run) -> ET.Element:

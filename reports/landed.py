@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from shaketable.chaos.history import (
     AnyEvent,
+    ControlFailed,
     FaultInjected,
     FaultObserved,
     FaultTriggered,
@@ -21,6 +22,12 @@ def landed(events: Sequence[AnyEvent]) -> tuple[str, ...]:
     observed = {e.fault: e for e in events if isinstance(e, FaultObserved)}
     injected = sorted((e for e in events if isinstance(e, FaultInjected)), key=lambda e: e.fault)
     return tuple(_line(e, triggered.get(e.fault), observed.get(e.fault)) for e in injected)
+
+
+def output(events: Sequence[AnyEvent]) -> tuple[str, ...]:
+    """What a job printed last that does not work without faults, and where all of it is."""
+    failed = [event for event in events if isinstance(event, ControlFailed)]
+    return (*failed[-1].output, f"all of it: {failed[-1].log}") if failed else ()
 
 
 def _line(fault: FaultInjected, trigger: FaultTriggered | None, seen: FaultObserved | None) -> str:

@@ -12,10 +12,22 @@ from typing import Literal
 from shaketable.chaos.plan import Finding
 
 SCHEMA = 1
-Outcome = Literal["PASS", "FAIL", "INVALID", "ERROR"]  # ERROR: the harness itself broke, in suites or chaos
+# KNOWN: it fails by exactly what is recorded of its subject. ERROR: the harness itself broke, in suites or chaos.
+Outcome = Literal["PASS", "KNOWN", "FAIL", "INVALID", "ERROR"]
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_INVALID, EXIT_HARNESS, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
 NOT_YOUR_JOB = "this is a bug in shaketable, not in your job"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDeviation:
+    """One that was recorded and did occur: what was `seen` this time, why the subject does so, and where that is
+    discussed in public."""
+
+    invariant: str
+    seen: str
+    reason: str
+    issue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +48,16 @@ class Result:
     tags: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     landed: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()  # the last lines of a job that does not even work without faults
     reproduce: str = ""
     traceback: str = ""  # a file in the results directory, for ERROR
     canary: bool = False
     mutant: str = ""
     must_fail: str = ""
+    deviations: tuple[KnownDeviation, ...] = ()
+    judged: Outcome | Literal[""] = (
+        ""  # what the history alone came to, where known deviations made another of it
+    )
 
     @property
     def caught_by(self) -> str:
@@ -103,9 +120,10 @@ def colour(run: Run) -> Literal["GREEN", "RED", "INTERRUPTED"]:
 
 
 def tally(run: Run) -> str:
-    """`13 passed, 1 failed, 1 invalid`: zero counts are left out, but for passes when there is nothing else."""
+    """`13 passed, 2 with known deviations, 1 failed`: zero counts are left out, but for passes if that is all."""
     words = [
         (run.count("PASS"), "passed"),
+        (run.count("KNOWN"), "with known deviations"),
         (run.count("FAIL"), "failed"),
         (run.count("INVALID"), "invalid"),
         (run.count("ERROR") + len(run.errors) + bool(canary_problem(run)), "harness error"),

@@ -15,12 +15,14 @@ from typing import Annotated, Any, ParamSpec
 
 import msgspec
 import typer
+from typer.core import TyperCommand
 
 from shaketable.reports import results
 from shaketable.reports.console import Console, canary_line, detail_lines, last_line, verdict_line
-from shaketable.suites import mutants
+from shaketable.suites import mutants, own_job
 from shaketable.suites.catalogue import UsageError, catalogue, nearest, tagged
 from shaketable.suites.environment import version_of
+from shaketable.suites.own_job import WithOwnCommand
 
 P = ParamSpec("P")
 EXIT_CODES = """Exit codes: 0 pass, 1 fail, 2 usage, 3 invalid (something did not happen, so nothing is proved),
@@ -42,7 +44,9 @@ Tags = Annotated[
 ]
 
 
-def command(*, examples: str) -> Callable[[Callable[P, int]], Callable[P, None]]:
+def command(
+    *, examples: str, cls: type[TyperCommand] = TyperCommand
+) -> Callable[[Callable[P, int]], Callable[P, None]]:
     """A command is a function that returns its exit code; here is what all of them have in common."""
 
     def register(body: Callable[P, int]) -> Callable[P, None]:
@@ -52,7 +56,9 @@ def command(*, examples: str) -> Callable[[Callable[P, int]], Callable[P, None]]
 
         guarded.__annotations__["return"] = None
         text = "\n".join(f"  {line}" for line in examples.strip().splitlines())
-        app.command(name=body.__name__.rstrip("_"), epilog=f"\b\nExamples:\n{text}")(guarded)
+        app.command(
+            name=body.__name__.rstrip("_").replace("_", "-"), cls=cls, epilog=f"\b\nExamples:\n{text}"
+        )(guarded)
         return guarded
 
     return register
@@ -115,9 +121,14 @@ shaketable run my-experiment.yaml --var nodes=4    a file, with a key of its con
 shaketable run worker-crash --subject ray-train    the same against Ray Train
 shaketable run --tag node --jobs 2 --seed 7
 shaketable run worker-crash --mutant resume-from-scratch    is a broken runtime noticed?
-"""
+shaketable run worker-crash -- python train.py --epochs 3   your own Ray Train script, unmodified
+shaketable run worker-crash --step-key epoch -- python train.py
+shaketable run node-sigkill --train my_package.my_job:train --config job.yaml
+""",
+    cls=WithOwnCommand,
 )
 def run(
+    context: typer.Context,
     experiments: Annotated[
         list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names of the catalogue, or files.")
     ] = None,
@@ -143,16 +154,34 @@ def run(
     mutant: Annotated[
         str, typer.Option(metavar="NAME", help=f"Break it on purpose: {', '.join(mutants.MUTANTS)}.")
     ] = "",
+    train: Annotated[
+        str,
+        typer.Option(metavar="PKG.MOD:FUNC", help="Your own training function instead of the file's job."),
+    ] = "",
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What --train is given: JSON or YAML.")
+    ] = None,
+    step_key: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="The reported metric that is the step; else reports are counted."),
+    ] = "",
+    within: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long your job may take; else 300.")
+    ] = 0,
     results_dir: Annotated[
         Path | None, typer.Option("--results", metavar="DIR", help="Else ./shaketable-results/<time>.")
     ] = None,
     json: Json = None,
 ) -> int:
-    """Run experiments and judge them: the gate, or those that are named."""
+    """Run experiments and judge them: the gate, or those that are named.
+
+    A command after `--` is your own Ray Train script: it is started as it is, first without faults, then under each
+    experiment. `python` in it is the interpreter of shaketable."""
     from shaketable.suites import runner
     from shaketable.suites.outputs import as_json
 
-    variables = _variables(var or (), subject=subject, cluster=cluster)
+    own = own_job.variables(own_job.command(context), train, config, step_key, within, subject)
+    variables = own | _variables(var or (), subject=subject, cluster=cluster)
     if mutant and mutant not in mutants.MUTANTS:
         raise UsageError(f"no mutant is called {mutant!r}{nearest(mutant, mutants.MUTANTS)}")
     request = runner.Request(

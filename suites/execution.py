@@ -19,9 +19,9 @@ import msgspec
 from shaketable.chaos import history
 from shaketable.chaos.plan import Judgement
 from shaketable.reports.console import shown
-from shaketable.reports.landed import landed
+from shaketable.reports.landed import landed, output
 from shaketable.reports.results import Outcome, Result
-from shaketable.suites import mutants
+from shaketable.suites import deviations, mutants
 from shaketable.suites.catalogue import Entry, experiment_name, read
 
 if TYPE_CHECKING:  # brings ray
@@ -79,7 +79,9 @@ def run_task(task: Task, folder: Path, pool: ClusterPool) -> Result:
         if not (folder / EXPERIMENT).exists():  # so that there always is something to reproduce with
             shutil.copyfile(task.path, folder / EXPERIMENT)
     result = describe(task, entry, folder, judgement.verdict, judgement.reason, time.monotonic() - before)
-    result = replace(result, findings=judgement.findings, landed=_landed(folder))
+    events = _events(folder)
+    result = replace(result, findings=judgement.findings, landed=landed(events), output=output(events))
+    result = deviations.held_against(result, judgement, events)
     (folder / RESULT).write_bytes(dump(result))
     return result
 
@@ -138,10 +140,13 @@ def _judgement(task: Task, entry: Entry, folder: Path, pool: ClusterPool) -> Jud
 
     try:
         with mutants.loaded(task.mutant):
-            return toolkit.run_file(task.path, variables=dict(task.variables), folder=folder, pool=pool)
+            variables = dict(task.variables)
+            return toolkit.run_file(
+                task.path, variables=variables, folder=folder, pool=pool, controls=task.results
+            )
     except InterruptExecution as error:  # Chaos Toolkit's own handler of SIGTERM stands before ours
         raise KeyboardInterrupt from error
 
 
-def _landed(folder: Path) -> tuple[str, ...]:
-    return landed(history.read_events(folder / HISTORY)) if (folder / HISTORY).exists() else ()
+def _events(folder: Path) -> list[history.AnyEvent]:
+    return history.read_events(folder / HISTORY) if (folder / HISTORY).exists() else []

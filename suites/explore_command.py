@@ -109,13 +109,13 @@ def summary(explored: Explored) -> list[str]:
     """What was explored, in lines for people."""
     landed = sum(explored.faults.values())
     kinds = ", ".join(f"{name} {count:,}" for name, count in explored.faults.most_common())
+    states = {state for before, _, after in explored.transitions for state in (before, after)}
+    reached, each = len(ROWS) - len(explored.unreached), landed / max(1, explored.schedules)
     lines = [
-        f"{explored.schedules:,} schedules in {explored.seconds:.1f} s, {landed:,} faults landed"
-        f" ({landed / max(1, explored.schedules):.1f} each)",
+        f"{explored.schedules:,} schedules in {explored.seconds:.1f} s, {landed:,} faults landed, {each:.1f} each",
         f"faults       {kinds or 'none'}",
-        f"states       {', '.join(sorted({state for state, _, _ in explored.transitions} | {end for _, _, end in explored.transitions}))}",
-        f"transitions  {len(ROWS) - len(explored.unreached)} of {len(ROWS)} rows of the table,"
-        f" {len(explored.transitions)} different transitions",
+        f"states       {', '.join(sorted(states))}",
+        f"transitions  {reached} of {len(ROWS)} rows of the table, {len(explored.transitions)} different transitions",
     ]
     lines += [f"  never reached: {event} in {state}" for state, event in explored.unreached]
     lines += [

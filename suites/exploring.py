@@ -1,7 +1,7 @@
 """Exploration over many schedules, on several processes: what `shaketable explore` runs and counts.
 
-Schedules are numbered, and number n of a seed is always the same, on any machine and any number of processes. Ctrl-C ends
-it with what has been found so far.
+Schedules are numbered, and number n of a seed is always the same, on any machine and any number of processes.
+Ctrl-C ends it with what has been found so far.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Explored:
-    """What has been explored so far. `faults`: landed, by kind; `reached`: rows of the transition table, and how often."""
+    """What has been explored so far. `faults`: landed, by kind; `reached`: how often each row of the table was."""
 
     seed: int
     schedules: int = 0

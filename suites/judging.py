@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from shaketable.chaos import history
+from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history import AnyEvent, ExperimentBegan, HistoryError
 from shaketable.chaos.judge import judge
-from shaketable.reports.landed import landed
+from shaketable.chaos.record import read_record, recordings
+from shaketable.reports.landed import landed, output
 from shaketable.reports.results import Result, Run
-from shaketable.suites import execution
+from shaketable.suites import deviations, execution
 from shaketable.suites.catalogue import UsageError
 from shaketable.suites.environment import version_of
 from shaketable.suites.execution import HISTORY, RESULT
@@ -22,17 +24,36 @@ from shaketable.suites.execution import HISTORY, RESULT
 
 def judge_folder(path: Path) -> Run:
     """Raises UsageError when there is no history, or one that cannot be read."""
+    if recordings(path) and not (path / HISTORY).is_file():
+        return _production(path)
     folders = (
         [path] if (path / HISTORY).is_file() else sorted(file.parent for file in path.glob(f"*/{HISTORY}"))
     )
     if not folders:
-        raise UsageError(f"{path} holds no {HISTORY}, nor does any folder in it: give a result folder")
+        raise UsageError(
+            f"{path} holds no {HISTORY} or recording, nor does any folder in it: give a result folder"
+        )
     results = [_judged(folder, path) for folder in folders]
     ray = next((versions["ray"] for _, versions in results if "ray" in versions), "")
     run = Run(shaketable=version_of("shaketable"), ray=ray, seed=_seed(results), started="")
     for result, _ in results:
         run = run.with_result(result if len(folders) > 1 else replace(result, canary=False))
     return run
+
+
+def _production(path: Path) -> Run:
+    """One run that `shaketable.Recorder` has seen; no experiment, so that there is none to repeat, but one to make."""
+    try:
+        events = list(read_record(path).events)
+    except ExperimentError as error:
+        raise UsageError(str(error)) from None
+    judged, known, versions = judge(events), _on_file(path, events), _versions(events)
+    result = replace(
+        known, name=known.title or known.name, verdict=judged.verdict, reason=judged.reason, findings=judged.findings,
+        folder=str(path), reproduce=f"shaketable reproduce {path}",
+    )  # fmt: skip
+    run = Run(shaketable=version_of("shaketable"), ray=versions.get("ray", ""), seed=None, started="")
+    return run.with_result(result)
 
 
 def _seed(results: list[tuple[Result, dict[str, str]]]) -> int | None:
@@ -47,18 +68,20 @@ def _judged(folder: Path, root: Path) -> tuple[Result, dict[str, str]]:
         raise UsageError(str(error)) from None
     verdict = judge(events)
     result = replace(
-        _known(folder, events),
+        _on_file(folder, events),
         verdict=verdict.verdict,
         reason=verdict.reason,
         findings=verdict.findings,
         landed=landed(events),
+        output=output(events),
         folder=str(folder.relative_to(root)),
         traceback="",
     )
+    result = deviations.held_against(result, verdict, events)
     return replace(result, reproduce=execution.reproduce(folder, result.mutant)), _versions(events)
 
 
-def _known(folder: Path, events: list[AnyEvent]) -> Result:
+def _on_file(folder: Path, events: list[AnyEvent]) -> Result:
     """What the run wrote down beside the history, or what the history says where there is no such file."""
     name = folder.absolute().name
     if (folder / RESULT).is_file():

@@ -22,6 +22,7 @@ from shaketable.suites.execution import HISTORY
 
 ROOT = Path("shaketable-results")
 LATEST = "latest"
+CONTROL = "control-run"  # a link, while the job runs without faults
 TAIL_BYTES = 4096
 
 
@@ -113,6 +114,8 @@ def _write(path: Path, content: bytes) -> None:
 
 def last_event(folder: Path) -> str:
     """What the experiment in `folder` testified last, in a few words, for the live line. Never raises: it is decor."""
+    if (folder / CONTROL).exists():
+        return f"without faults: {last_event(folder / CONTROL)}"
     try:
         files = sorted((folder / "witness").glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
         return _words(files[-1]) if files else "starting"

@@ -1,11 +1,13 @@
-"""The pytest plugin: with `--shaketable`, experiment files are collected as tests. `shaketable run` drives it too.
+"""The pytest plugin: with `--shaketable`, experiment files are collected as tests (`shaketable run` drives it too); and
+whatever a test's `shake(...)` came to is attached to that test.
 
 It is loaded into every pytest run of everybody who has shaketable installed, so it imports nothing but pytest until
-an experiment is collected, and does nothing at all without its option.
+an experiment is collected or has been shaken, and does nothing at all in a run without either.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 PROPERTY = "shaketable"  # the name under which a result travels in a report's user_properties
 SUFFIXES = (".yaml", ".yml")
 MARK = "shaketable.chaos.toolkit"  # what makes a YAML file one of ours
-POOL: pytest.StashKey[ClusterPool] = pytest.StashKey()
+SHAKING = "shaketable.suites.shaking"  # who has not imported it has not shaken anything
 
 
 class NotPassed(Exception):
@@ -100,7 +102,7 @@ class ExperimentItem(pytest.Item):
         self.began_s, self.folder = time.monotonic(), self.task.fresh_folder()
         result = run_task(self.task, self.folder, pool_of(self.config))
         self.attach(result)
-        if result.canary != (result.verdict != "PASS"):
+        if result.canary != (result.verdict not in ("PASS", "KNOWN")):
             raise NotPassed(f"{result.verdict} {result.reason}")
 
     def attach(self, result: Result) -> None:
@@ -123,7 +125,9 @@ class ExperimentItem(pytest.Item):
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """An exception that is no verdict is a harness error, and is attached as one."""
+    """An exception of an experiment that is no verdict is a harness error, and is attached as one."""
+    if SHAKING in sys.modules:
+        _attach(item, call.when)
     if isinstance(item, ExperimentItem) and call.excinfo and not isinstance(call.excinfo.value, NotPassed):
         from shaketable.suites.execution import broken
 
@@ -147,15 +151,56 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pool_of(config: pytest.Config) -> ClusterPool:
-    """The clusters of this process, started when the first experiment asks and closed with the session."""
-    if POOL not in config.stash:
-        from shaketable.clusters.pool import ClusterPool
+    """The clusters of this process, which experiment files and `shake(...)` share: started when the first of them asks
+    and closed with the session."""
+    from shaketable.suites import shaking
 
-        config.stash[POOL] = ClusterPool()
-    return config.stash[POOL]
+    return shaking.session_pool()
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if POOL in config.stash:
-        config.stash[POOL].close()
-        del config.stash[POOL]
+def pytest_unconfigure() -> None:
+    if SHAKING in sys.modules:
+        sys.modules[SHAKING].close_pool()
+
+
+# ---- what a test has shaken ----
+
+
+def _attach(item: pytest.Item, when: str) -> None:
+    """Each `shake(...)` of this phase: as a property, which xdist and JUnit carry, and as a section of the report."""
+    finished = sys.modules[SHAKING].FINISHED
+    while finished:
+        result = finished.popleft()
+        from shaketable.suites.execution import dump
+
+        item.user_properties.append((PROPERTY, dump(result).decode()))
+        item.add_report_section(when, PROPERTY, _lines(result))
+
+
+def _lines(result: Result) -> str:
+    from shaketable.reports.console import detail_lines, verdict_line
+
+    findings = (f"  {one.status.lower():<10} {one.invariant}: {one.reason}" for one in result.findings)
+    where = f"  result     {result.folder}"
+    return "\n".join([verdict_line(result, 0), *detail_lines(result), *findings, where])
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line for each, as the gate prints it, wherever it ran. Of every test, passed ones included."""
+    reports = [report for many in terminalreporter.stats.values() for report in many]
+    texts = dict.fromkeys(
+        value
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == PROPERTY
+    )
+    if not texts:
+        return
+    from shaketable.reports.console import verdict_line
+    from shaketable.suites.execution import load
+
+    shaken = [load(text) for text in texts]
+    width = max(len(result.name) for result in shaken)
+    terminalreporter.section("shaketable")
+    for result in shaken:
+        terminalreporter.write_line(verdict_line(result, width))

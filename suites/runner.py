@@ -25,7 +25,7 @@ import pytest
 from shaketable.reports import results as model
 from shaketable.reports.console import Console, canary_line, header, last_line, shown
 from shaketable.reports.results import Run
-from shaketable.suites import execution, mutants
+from shaketable.suites import deviations, execution, mutants
 from shaketable.suites.catalogue import Entry, select
 from shaketable.suites.environment import require_ray, version_of
 from shaketable.suites.outputs import ResultsFolder, last_event, write_reports
@@ -59,7 +59,7 @@ class Request:
 
     @property
     def is_gate(self) -> bool:
-        return not (self.names or self.everything or self.tags or self.mutant)
+        return not (self.names or self.everything or self.tags or self.mutant or "job" in self.variables)
 
 
 def run(request: Request, out: TextIO) -> Run:
@@ -68,9 +68,10 @@ def run(request: Request, out: TextIO) -> Run:
     entries = select(request.names, tags=request.tags, everything=request.everything)
     variables = dict(request.variables) | _seed(request)
     check_all(entries, variables)
+    unrecorded = deviations.unrecorded(entries, variables, ray)
     folder = ResultsFolder.create(request.results)
     try:
-        return _run(request, entries, variables, ray, folder, out)
+        return _run(request, entries, variables, ray, folder, out, unrecorded)
     except (
         Exception
     ) as error:  # the harness broke outside of any experiment: its results so far stay where they are
@@ -93,6 +94,7 @@ def _run(
     ray: str,
     folder: ResultsFolder,
     out: TextIO,
+    notes: Sequence[str],
 ) -> Run:
     blank = Run(
         version_of("shaketable"),
@@ -102,7 +104,8 @@ def _run(
         canary_expected=request.is_gate,
     )
     listener = Listener(blank, _console(out, entries, folder))
-    listener.console.line(_header(blank, entries, variables))
+    for line in (_header(blank, entries, variables), *notes):
+        listener.console.line(line)
     with listener.console, _signals(), _bare_environment():
         began = time.monotonic()
         code = pytest.main(arguments(request, entries, variables, folder.path), plugins=[listener])

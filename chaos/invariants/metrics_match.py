@@ -1,13 +1,19 @@
 """metrics-match: the final metrics are those of the same job's run without faults: to the bit where both kept
-one and the same world size, within the stated tolerance else (a sum over other groups rounds differently)."""
+one and the same world size, within the stated tolerance else (a sum over other groups rounds differently).
+
+For a user's own job they are what rank 0 reported last. A metric in which two runs without faults already differ is not
+compared, and that is said; across world sizes nothing is compared unless the experiment states a tolerance.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shaketable.chaos.history import ReferenceRun
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.invariants.resumed_steps import one_world
 from shaketable.chaos.invariants.view import History
 from shaketable.chaos.plan import Finding
 
@@ -15,23 +21,59 @@ NAME = "metrics-match"
 
 
 def metrics_match(history: History) -> Finding:
-    references = history.all(ReferenceRun)
+    references = history.controls
     if not references:
         return not_applicable(NAME, "there is no run without faults to compare with")
     ended = history.run_ended
     if ended is None or ended.outcome != "finished":
         return not_applicable(NAME, "the run did not finish")
-    reference, found = references[-1], ended.metrics or {}
-    sizes = {attempt.world_size for attempt in history.attempts}
-    same_world = len(sizes) == 1 and set(reference.world_sizes) == sizes
-    tolerance = 0.0 if same_world else reference.tolerance
-    for key, expected in sorted(reference.metrics.items()):
+    stated, same_world = references[0].tolerance, one_world(history)
+    if history.own_job and not stated and not same_world:
+        return not_applicable(NAME, f"{_worlds(history)}; no metrics_tolerance is stated for that")
+    tolerance = stated if history.own_job else 0.0 if same_world else stated
+    return _compared(references, _found(history), tolerance)
+
+
+def _found(history: History) -> Mapping[str, Any]:
+    if not history.own_job:
+        ended = history.run_ended
+        return (ended.metrics if ended is not None else None) or {}
+    steps = history.attempts[-1].steps.get(0, []) if history.attempts else []
+    return (steps[-1].metrics if steps else None) or {}
+
+
+def _worlds(history: History) -> str:
+    sizes = [attempt.world_size for attempt in history.attempts]
+    without = sorted({size for control in history.controls for size in control.world_sizes})
+    return f"the world size was {_listed(sizes)}, without faults {_listed(without)}"
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", then ".join(map(str, sizes))
+
+
+def _compared(references: Sequence[ReferenceRun], found: Mapping[str, Any], tolerance: float) -> Finding:
+    reference = references[0]
+    chance = [key for key in sorted(reference.metrics) if _differ(references, key, tolerance)]
+    keys = [key for key in sorted(reference.metrics) if key not in chance]
+    for key in keys:
+        expected = reference.metrics[key]
         if key not in found:
             return failed(NAME, f"{key} is missing, the run without faults ended with {expected}")
         if not _equal(found[key], expected, tolerance):
             return failed(NAME, f"{key} is {found[key]}, without faults {expected} (tolerance {tolerance:g})")
-    how = "to the bit" if same_world else f"within {tolerance:g}"
-    return passed(NAME, f"{counted(len(reference.metrics), 'metric')} as without faults, {how}")
+    left_out = f"two runs without faults already differ in {', '.join(chance)}" if chance else ""
+    if not keys:
+        why = f"{left_out}: seed the job to have it compared" if chance else "the job reports no metrics"
+        return not_applicable(NAME, why)
+    how = "to the bit" if tolerance == 0.0 else f"within {tolerance:g}"
+    more = f"; {left_out}" if left_out else ""
+    return passed(NAME, f"{counted(len(keys), 'metric')} as without faults, {how}{more}")
+
+
+def _differ(references: Sequence[ReferenceRun], key: str, tolerance: float) -> bool:
+    first = references[0].metrics[key]
+    return any(not _equal(other.metrics.get(key), first, tolerance) for other in references[1:])
 
 
 def _equal(found: Any, expected: Any, tolerance: float) -> bool:

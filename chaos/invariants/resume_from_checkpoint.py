@@ -2,13 +2,15 @@
 state that was testified when that commit was made; from scratch only where nothing had been committed.
 
 Order is that of the log (or of the controller's testimony): a commit recorded after an attempt's start does
-not count against it.
+not count against it. A job of the user's own says nothing of what it found; with a step key its first report after
+a resume shows whether it goes on where that checkpoint was made (`resumed_steps.py`).
 """
 
 from __future__ import annotations
 
 from shaketable.chaos.history import Resumed
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.invariants.resumed_steps import wrong_first_step
 from shaketable.chaos.invariants.view import Attempt, Commit, History
 from shaketable.chaos.plan import Finding
 from shaketable.chaos.workloads.chain import ChainConfig, genesis
@@ -35,7 +37,11 @@ def _wrong(history: History, attempt: Attempt) -> str | None:
         if _committed_unseen(history, attempt, latest):
             return None
         return f"{attempt.name} resumed from {_named(attempt.start.resume)}, {_latest(latest)}"
-    return _wrong_given(history, attempt) or _wrong_state(history, attempt, latest)
+    return (
+        _wrong_given(history, attempt)
+        or _wrong_state(history, attempt, latest)
+        or wrong_first_step(history, attempt, latest)
+    )
 
 
 def _named(checkpoint: str | None) -> str:

@@ -4,7 +4,8 @@ once, on exactly its samples.
 For the hash-chain job the digest after each step is computed here from the configuration alone; nothing that
 a worker says is trusted. Within an attempt each rank counts on without gap from what it resumed, and the
 ranks of one step share its global batch out without overlap. Steps repeated after a loss are judged by what
-they made, not forbidden.
+they made, not forbidden. Of a user's own job there are reports only; they are counted against those of its run without
+faults (`resumed_steps.py`).
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import itertools
 
 from shaketable.chaos.history import Stepped
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.invariants.resumed_steps import began_again, one_world
+from shaketable.chaos.invariants.view import Attempt, History, report_index
 from shaketable.chaos.plan import Finding
 from shaketable.chaos.workloads.chain import ChainConfig, batch, lineage
 
 NAME = "sample-accounting"
+SILENT = "the job testifies neither samples nor digests"
 
 
 def sample_accounting(history: History) -> Finding:
     steps = [step for a in history.attempts for each in a.steps.values() for step in each]
     if not any(step.samples is not None or step.digest is not None for step in steps):
-        return not_applicable(NAME, "the job testifies neither samples nor digests")
+        return _by_reports(history) if history.own_job else not_applicable(NAME, SILENT)
     wrong = (
         _wrong_digest(history, steps)
         or _wrong_count(history)
@@ -39,6 +42,29 @@ def sample_accounting(history: History) -> Finding:
 
 def _length(steps: list[Stepped]) -> int:
     return sum(step.step - step.first + 1 for step in steps)
+
+
+def _by_reports(history: History) -> Finding:
+    if (wrong := began_again(history)) is not None:
+        return failed(NAME, wrong)
+    ended, whole = history.run_ended, {len(control.steps) for control in history.controls}
+    if not whole or ended is None or ended.outcome != "finished":
+        return not_applicable(NAME, f"{SILENT}, and there is no whole run to count its reports against")
+    if len(whole) > 1:
+        return not_applicable(NAME, f"{SILENT}, and two runs without faults already differ in their reports")
+    if not one_world(history):
+        return not_applicable(
+            NAME, f"{SILENT}, and with another world size a run may report more or less often"
+        )
+    last = max((report_index(step) for step in history.attempts[-1].steps.get(0, [])), default=0)
+    if last != (expected := whole.pop()):
+        return not_applicable(
+            NAME, f"{SILENT}; there were {last} reports on the way to the end, {expected} without faults: if steps are"
+            " counted in a metric, name it with --step-key"
+        )  # fmt: skip
+    return passed(
+        NAME, f"{counted(last, 'report')} on the way to the end, as without faults; the job names no samples"
+    )
 
 
 def _wrong_digest(history: History, steps: list[Stepped]) -> str | None:

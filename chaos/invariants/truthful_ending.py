@@ -39,12 +39,19 @@ def _exits(history: History) -> Iterator[str]:
             continue  # a fenced driver has no say in how the run ends
         said = [event for event in history.all(RunEnded) if history.launch_of(event) == launch]
         code, name = launch.exited.code, f"the driver of launch {launch.started.launch}"
-        if said and code not in CODES.get(said[-1].outcome, ()) and code != KILLED:
+        if said and not _fits(history, said[-1].outcome, code) and code != KILLED:
             yield f"{name} said {said[-1].outcome} and exited with {code}"
         if not said and code != KILLED and _took_over(history, launch) and not _asked_to_go(history, code):
             yield f"{name} exited with {code}, and fit() said nothing"
         if code == KILLED and not _driver_killed(history, launch):
             yield f"{name} died by SIGKILL, and no fault did that"
+
+
+def _fits(history: History, outcome: str, code: int) -> bool:
+    """A script chooses for itself with which code it fails, and Ray Train with which it is interrupted."""
+    if history.script and outcome != "finished":
+        return code != 0 or outcome == "interrupted"
+    return code in CODES.get(outcome, ())
 
 
 def _superseded(history: History, launch: Launch) -> bool:

@@ -26,13 +26,16 @@ from shaketable.chaos.history import (
     HistoryError,
     LogRecord,
     NodeJoined,
+    ReferenceRun,
     Resumed,
+    RunConfigured,
     RunEnded,
     Stepped,
     TermBegan,
     WorkerFinished,
     WorkerStarted,
 )
+from shaketable.chaos.naming import is_bundled, is_command
 from shaketable.chaos.plan import Configuration, Expect
 
 CLOCK_SKEW_S = 0.5
@@ -166,7 +169,10 @@ class History:
             self._by_kind.setdefault(type(event), []).append(event)
         began = self.all(ExperimentBegan)
         self.began = began[0] if began else None
-        self.configuration = _configuration(began[0].configuration if began else {})
+        self.scripts = {event.term: event for event in reversed(self.all(RunConfigured))}
+        self.configuration = _scripted(
+            _configuration(began[0].configuration if began else {}), next(iter(self.scripts.values()), None)
+        )
         self.expect = _known(Expect, began[0].expect if began else {})
         self.subject = self.began.subject if self.began else self.configuration.subject
         self.launches = _launches(self)
@@ -243,13 +249,28 @@ class History:
         """What was testified, with a checkpoint, for the report that `commit` made durable."""
         attempt = self.attempt(commit.term, commit.attempt)
         steps = [step for rank in sorted(attempt.steps) for step in attempt.steps[rank]] if attempt else []
-        return next((step for step in steps if step.step == commit.index and step.checkpoint), None)
+        return next((step for step in steps if report_index(step) == commit.index and step.checkpoint), None)
 
     @property
     def run_ended(self) -> RunEnded | None:
         """What the last `fit()` said."""
         ended = self.all(RunEnded)
         return max(ended, key=lambda event: (event.term, event.at_s)) if ended else None
+
+    @property
+    def own_job(self) -> bool:
+        """Whether the job is the user's own: it testifies nothing, its reports are heard."""
+        return not is_bundled(self.configuration.job)
+
+    @property
+    def script(self) -> bool:
+        """Whether the job is a command, which is its own driver."""
+        return is_command(self.configuration.job)
+
+    @property
+    def controls(self) -> list[ReferenceRun]:
+        """The runs without faults, a second one only where it was needed."""
+        return self.all(ReferenceRun)
 
     @property
     def hash_chained(self) -> bool:
@@ -268,6 +289,11 @@ class History:
             return None
         last = self.launches[-1].configuration if self.launches else self.configuration
         return int(last.job_config.get("steps", 40))
+
+
+def report_index(step: Stepped) -> int:
+    """Which report of the run it was, whatever its step is called."""
+    return step.step if step.index is None else step.index
 
 
 # ---- how it is indexed ---------------------------------------------------------------------------------------
@@ -289,13 +315,27 @@ def _configuration(values: Mapping[str, Any]) -> Configuration:
     return made if isinstance(workers, int) else replace(made, num_workers=(int(workers[0]), int(workers[1])))
 
 
+def _scripted(made: Configuration, script: RunConfigured | None) -> Configuration:
+    """Bounds and budgets are those of the script's own trainer, where it is one."""
+    if script is None:
+        return made
+    return replace(
+        made,
+        num_workers=(script.min_workers, script.max_workers),
+        max_failures=script.max_failures,
+        max_preemption_failures=script.max_preemption_failures,
+        elastic_resize_monitor_interval_s=script.elastic_resize_monitor_interval_s,
+    )
+
+
 def _launches(history: History) -> list[Launch]:
     base = dict(history.began.configuration) if history.began else {}
     exits = {event.launch: event for event in history.all(DriverExited)}
     launches = []
     for started in sorted(history.all(DriverStarted), key=lambda event: event.launch):
         base |= started.changed  # a relaunch keeps what the one before was given
-        launches.append(Launch(started, exits.get(started.launch), _configuration(base)))
+        script = history.scripts.get(started.launch + 1)
+        launches.append(Launch(started, exits.get(started.launch), _scripted(_configuration(base), script)))
     return launches
 
 
@@ -339,8 +379,10 @@ _RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
 
 def _from_testimony(history: History) -> tuple[Entry, ...]:
     kinds = (TermBegan, AttemptStarted, Committed, CheckpointDeleted, AttemptEnded, RunEnded)
+    adopted = _adopted(history)
     said = sorted(
-        (event for event in history.events if isinstance(event, kinds)), key=lambda event: event.term
+        (event for event in history.events if isinstance(event, kinds) and event not in adopted),
+        key=lambda event: event.term,
     )  # stable: within a term as it was testified
     entries: list[Entry] = []
     failed = False
@@ -349,6 +391,13 @@ def _from_testimony(history: History) -> tuple[Entry, ...]:
         if isinstance(event, RunEnded):
             failed = event.outcome == "failed"
     return tuple(entries)
+
+
+def _adopted(history: History) -> list[Committed]:
+    """Commits that a successor testified for its predecessor, which was alive after all and did so too."""
+    writers = {event.term: event.writer for event in history.all(TermBegan)}
+    own = {e.checkpoint for e in history.all(Committed) if e.writer == writers.get(e.term)}
+    return [e for e in history.all(Committed) if e.checkpoint in own and e.writer != writers.get(e.term)]
 
 
 def _entry(

@@ -50,7 +50,7 @@ def _trainer(launch: Launch, job: Job, scribe: Scribe) -> ElasticTrainer:
     configuration = launch.effective
     kind = TorchTrainer if uses_torch(job) else ElasticTrainer
     return kind(
-        Witnessed(job, "bundled", launch.witness),
+        Witnessed(job, "bundled", launch.witness, configuration.step_key),
         train_loop_config=configuration.job_config,
         scaling_config=ScalingConfig(
             num_workers=configuration.num_workers,

@@ -19,7 +19,7 @@ from ray.job_config import JobConfig
 
 from shaketable.chaos.history import RunEnded
 from shaketable.chaos.plan import Outcome
-from shaketable.chaos.subjects.jobs import Job, JobError, load_job
+from shaketable.chaos.subjects.jobs import Job, JobError, load_job, one_line
 from shaketable.chaos.subjects.launching import Spec, read_spec
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.chaos.witness import Witness, WitnessConfig
@@ -29,7 +29,6 @@ RUNS = {
     "bundled": "shaketable.chaos.subjects.bundled_driver",
     "ray-train": "shaketable.chaos.subjects.ray_train_driver",
 }
-ERROR_LENGTH = 1000
 
 
 class Run(Protocol):
@@ -79,17 +78,10 @@ def _drive(launch: Launch, job: Job, witness: Witness) -> int:
         raise
     except Exception as error:  # noqa: BLE001  (whatever fit() raises is what the run gave its caller)
         traceback.print_exc()
-        witness.testify(RunEnded(term=run.term, outcome=run.outcome(error), error=_one_line(error)))
+        witness.testify(RunEnded(term=run.term, outcome=run.outcome(error), error=one_line(error)))
         return 1
     witness.testify(RunEnded(term=run.term, outcome="finished", metrics=metrics))
     return 0
-
-
-def _one_line(error: BaseException) -> str:
-    """Its beginning and its end: a traceback says what happened in its last line."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    half = ERROR_LENGTH // 2
-    return text if len(text) <= ERROR_LENGTH else f"{text[:half]} ... {text[-half:]}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""How a job is named and found: `package.module:function`, or a file that a test's function was pickled into."""
+"""How a job is named and found: `package.module:function`, a command such as `python train.py`, or a file that a
+test's function was pickled into.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from shaketable.chaos.naming import is_command
+
+__all__ = ["Job", "JobError", "is_command", "load_job", "one_line", "uses_torch"]
+
 Job = Callable[..., Any]
+ERROR_LENGTH = 1000
 TORCH_WORKLOAD = ("shaketable.chaos.workloads.torch_ddp", "torch_ddp")  # it imports torch when it runs
 
 
@@ -65,3 +72,10 @@ def uses_torch(job: Job) -> bool:
 def _of_torch(value: object) -> bool:
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return isinstance(name, str) and (name.split(".")[0] == "torch" or name.startswith("ray.train.torch"))
+
+
+def one_line(error: BaseException) -> str:
+    """Its beginning and its end: a traceback says what happened in its last line."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    half = ERROR_LENGTH // 2
+    return text if len(text) <= ERROR_LENGTH else f"{text[:half]} ... {text[-half:]}"

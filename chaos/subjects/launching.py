@@ -1,10 +1,13 @@
 """How a driver is started: what it needs is written to a file beside its log, the witness's secret goes through the
 environment, and the process leads a session of its own, so that a signal hits it and nothing of the harness.
+
+A job that is a command is its own driver and is started as it is, in its own directory; all it gets is environment.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from shaketable.chaos.configuring import found_program, search_path
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.chaos.witness import WitnessConfig
@@ -46,7 +50,7 @@ def write_spec(launch: Launch, path: Path) -> None:
         launch.name,
         launch.launch,
         launch.changed,
-        import_paths(),
+        import_paths(launch.configuration.cwd),
     )
     path.write_bytes(msgspec.json.format(msgspec.json.encode(spec)) + b"\n")
 
@@ -55,10 +59,11 @@ def read_spec(path: Path) -> Spec:
     return msgspec.json.decode(path.read_bytes(), type=Spec)
 
 
-def import_paths() -> list[str]:
-    """What this process can import from and a fresh interpreter of this environment cannot."""
+def import_paths(first: str = "") -> list[str]:
+    """What this process can import from and a fresh interpreter of this environment cannot; `first` before it."""
     installed = [Path(path).resolve() for path in (*sysconfig.get_paths().values(), f"{sys.base_prefix}/lib")]
-    found = dict.fromkeys(Path(entry).resolve() for entry in sys.path if Path(entry).is_dir())
+    entries = [first, *sys.path] if first else sys.path
+    found = dict.fromkeys(Path(entry).resolve() for entry in entries if Path(entry).is_dir())
     return [str(path) for path in found if not any(path.is_relative_to(place) for place in installed)]
 
 
@@ -66,12 +71,44 @@ def start_driver(launch: Launch, log: Path, environment: Mapping[str, str]) -> s
     """`python -m shaketable.chaos.subjects.driver` for this launch. `environment` is what the subject adds."""
     spec = log.with_suffix(".json")
     write_spec(launch, spec)
-    paths = os.pathsep.join(import_paths())
-    env = {**os.environ, **environment, WitnessConfig.ENV: launch.witness.dump(), "PYTHONPATH": paths}
+    paths = os.pathsep.join(import_paths(launch.configuration.cwd))
+    env = {**environment, WitnessConfig.ENV: launch.witness.dump(), "PYTHONPATH": paths}
+    return _start([sys.executable, "-m", "shaketable.chaos.subjects.driver", str(spec)], log, env, None)
+
+
+def start_command(launch: Launch, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The job's own command line. `python` in it is the interpreter that shaketable runs in: the cluster's version of
+    Ray and of Python have to be the driver's."""
+    words = shlex.split(launch.effective.job)
+    env = {
+        **environment,
+        WitnessConfig.ENV: launch.witness.dump(),
+        "RAY_ADDRESS": launch.address,
+        "PATH": search_path(),
+        "PYTHONPATH": os.pathsep.join(_own_paths()),
+        "PYTHONUNBUFFERED": "1",  # what it printed last is in its log, however it ends
+    }
+    program = found_program(words[0], launch.effective.cwd) or words[0]
+    return _start(
+        [words[0] if "/" in words[0] else program, *words[1:]], log, env, launch.effective.cwd or None
+    )
+
+
+def _own_paths() -> list[str]:
+    """The user's PYTHONPATH, and where shaketable itself lies if a fresh interpreter would not find it."""
+    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    ours = Path(__file__).absolute().parents[3]  # .../src or .../site-packages
+    return [*given, *(path for path in import_paths() if Path(path) == ours.resolve() and path not in given)]
+
+
+def _start(
+    command: list[str], log: Path, environment: Mapping[str, str], cwd: str | None
+) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "shaketable.chaos.subjects.driver", str(spec)],
-            env=env,
+            command,
+            env={**os.environ, **environment},
+            cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

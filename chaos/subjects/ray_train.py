@@ -12,12 +12,18 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from shaketable.chaos.history import AnyEvent, CheckpointProbed, LogRecord
-from shaketable.chaos.subjects.launching import start_driver
+from shaketable.chaos.naming import is_command
+from shaketable.chaos.record import RECORDING
+from shaketable.chaos.subjects.launching import start_command, start_driver
 from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed
 from shaketable.chaos.subjects.protocol import Launch
 
 OBSERVER = "shaketable.chaos.subjects.ray_train_callbacks.Observer"
+TERM_ENV = "SHAKETABLE_RAY_TRAIN_TERM"  # a callback's constructor gets no arguments
+SCRIPT_ENV = "SHAKETABLE_RAY_TRAIN_SCRIPT"
 SNAPSHOT = "checkpoint_manager_snapshot.json"
 MARKER = ".validate_storage_marker"
 
@@ -39,6 +45,8 @@ class RayTrain:
     name = "ray-train"
 
     def start_driver(self, launch: Launch, log: Path) -> subprocess.Popen[bytes]:
+        if is_command(launch.effective.job):
+            return start_command(launch, log, environment() | script_environment(launch))
         return start_driver(launch, log, environment())
 
     def log_records(self, storage_path: str, name: str) -> list[LogRecord]:
@@ -58,7 +66,7 @@ class RayTrain:
 
     def files_left(self, storage_path: str, name: str) -> list[str]:
         run = Path(storage_path) / name
-        known = {SNAPSHOT, MARKER, *_listed(run)}
+        known = {SNAPSHOT, MARKER, RECORDING, *_listed(run)}
         left = sorted(path for path in run.iterdir() if path.name not in known) if run.is_dir() else []
         return [f"{path.name}: not in the snapshot, never removed" for path in left]
 
@@ -71,6 +79,16 @@ def environment() -> dict[str, str]:
     tuned = {key: os.environ.get(key, value) for key, value in PROFILES[profile].items()}
     callbacks = [*filter(None, os.environ.get("RAY_TRAIN_CALLBACKS", "").split(",")), OBSERVER]
     return {"RAY_TRAIN_V2_ENABLED": "1", "RAY_TRAIN_CALLBACKS": ",".join(callbacks), **tuned}
+
+
+def script_environment(launch: Launch) -> dict[str, str]:
+    """What the observer in a user's own script is told (`ray_train_script.py`, `ray_train_callbacks.py`)."""
+    told = {
+        "storage_path": launch.storage_path,
+        "address": launch.address,
+        "step_key": launch.effective.step_key,
+    }
+    return {SCRIPT_ENV: msgspec.json.encode(told).decode(), TERM_ENV: str(launch.launch + 1)}
 
 
 def _listed(run: Path) -> list[str]:

@@ -1,214 +1,73 @@
 """The observer that Ray Train itself loads into its controller (`RAY_TRAIN_CALLBACKS`), and that testifies what the
-controller does.
+controller does (`ray_train_watching.py`).
 
 It lives in three places: made in the driver, pickled into the controller, where it observes, and from there pickled
-into each worker, which it only tells its attempt. An exception in a callback ends a Ray Train run, so every hook is
-guarded: an observer that fails must not look like a failure of the subject. What it could not say is then missing
-from the history, and logged.
+into each worker, which it only tells its attempt.
 """
 
 from __future__ import annotations
 
-import functools
-import json
-import logging
 import os
-from collections.abc import Callable
-from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
-from ray.train.v2._internal.execution.callback import (
-    ControllerCallback,
-    ReportCallback,
-    WorkerCallback,
-    WorkerGroupCallback,
-)
-from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
-from ray.train.v2._internal.execution.controller.state import (
-    ErroredState,
-    FinishedState,
-    ReschedulingState,
-    ResizingState,
-    RestartingState,
-    ShuttingDownState,
-)
+from ray.train.v2._internal.execution.callback import WorkerCallback
 
-from shaketable.chaos.history import (
-    AttemptEnded,
-    AttemptStarted,
-    Committed,
-    Event,
-    Member,
-    StateChanged,
-    TermBegan,
-)
-from shaketable.chaos.subjects.ray_train_causes import Ending, ending
+from shaketable.chaos.history import Event, RunEnded
+from shaketable.chaos.subjects.jobs import one_line
+from shaketable.chaos.subjects.ray_train import TERM_ENV
 from shaketable.chaos.subjects.ray_train_past import read_past
-from shaketable.chaos.subjects.ray_train_worker import Placement, name_of, place
+from shaketable.chaos.subjects.ray_train_script import Script, listen, look, refuse_other_clusters
+from shaketable.chaos.subjects.ray_train_watching import Watching, guarded
+from shaketable.chaos.subjects.ray_train_worker import place
 from shaketable.chaos.witness import Witness, WitnessConfig
 
-TERM_ENV = "SHAKETABLE_RAY_TRAIN_TERM"  # a callback's constructor gets no arguments
-logger = logging.getLogger(__name__)
-Returned = TypeVar("Returned")
 
-
-def guarded(hook: Callable[..., Returned]) -> Callable[..., Returned | None]:
-    """The hook without its exceptions, whatever they are: see the file's first lines."""
-
-    @functools.wraps(hook)
-    def safe(*args: Any, **kwargs: Any) -> Returned | None:
-        try:
-            return hook(*args, **kwargs)
-        except Exception:
-            logger.exception("shaketable: not in the history: %s", hook.__name__)
-            return None
-
-    return safe
-
-
-class Observer(ControllerCallback, WorkerGroupCallback, ReportCallback, WorkerCallback):
+class Observer(Watching, WorkerCallback):
     def __init__(self) -> None:
         self._config = WitnessConfig.load(os.environ[WitnessConfig.ENV])
         self._witness: Witness | None = None
-        self._term = int(os.environ[TERM_ENV])
-        self._past = read_past(Path(self._config.directory))
-        self._indices = dict(self._past.indices)
-        self._attempt = self._past.attempts
-        self._open = False  # the attempt has started and has not ended
-        self._index = 0  # of the last report that every worker of this attempt has made
-        self._state = ""
-        self._placement = Placement(self._term, self._attempt)
+        self._begin(int(os.environ[TERM_ENV]), read_past(Path(self._config.directory)))
+        self._script = Script.of_environment()
+        if self._script is not None:
+            self._look(self._script)
+
+    @guarded
+    def after_controller_start(self, train_run_context: Any) -> None:
+        """The past was read in the driver: one that is still running has gone on since then."""
+        again = read_past(Path(self._config.directory))
+        if again.attempts:
+            self._begin(self._term, again)
+        super().after_controller_start(train_run_context)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_witness": None}  # each process is a witness of its own
+        return {**self.__dict__, "_witness": None, "_manager": None}  # each process is a witness of its own
 
     def _testify(self, event: Event) -> None:
         if self._witness is None:
             self._witness = Witness(self._config, "controller")
         self._witness.testify(event)
 
-    # ---- the controller ----
+    # ---- the driver, where it is a script of the user's ----
 
-    @guarded
-    def after_controller_start(self, train_run_context: Any) -> None:
-        """Its checkpoint manager has read the snapshot by now. Budgets start at nothing: Ray Train keeps them in
-        memory only."""
-        self._testify(TermBegan(term=self._term, spent={}))
-        self._changed("INITIALIZING")
-        self._adopt(Path(train_run_context.run_config.storage_context.checkpoint_manager_snapshot_path))
+    def _look(self, script: Script) -> None:
+        """Not guarded: a run that is not on record, or elsewhere, must not go on unseen."""
+        seen = look(script, self._term)
+        witness = Witness(self._config, "driver")
+        witness.testify(seen)
+        witness.close()
+        refuse_other_clusters(script, seen)
 
-    def _adopt(self, snapshot: Path) -> None:
-        """The one commit that may be in the snapshot and not in the history."""
-        if not snapshot.exists():
-            return
-        for result in json.loads(snapshot.read_bytes())["checkpoint_results"]:
-            name = result["checkpoint_dir_name"]
-            index = self._past.index_of(name)
-            if name not in self._indices and index is not None:
-                self._commit(name, index, self._past.term)
-
-    @guarded
-    def after_controller_state_update(self, previous_state: Any, current_state: Any) -> None:
-        self._changed(current_state._state_type.state_name)
-        if (end := _end_of_attempt(current_state)) is not None:
-            self._end(end)
-
-    @guarded
-    def before_controller_abort(self) -> None:
-        self._end(Ending("interrupted", None))
-
-    @guarded
-    def after_controller_finish(self, result: Any) -> None:
-        """Where the controller gave up without a state update, the attempt is still open."""
-        if result.error is not None:
-            self._end(ending(result.error))
-
-    def _changed(self, state: str) -> None:
-        if state != self._state:
-            self._state = state
-            self._testify(StateChanged(term=self._term, state=state))
-
-    def _end(self, end: Ending) -> None:
-        if self._open:
-            self._open = False
-            self._testify(
-                AttemptEnded(
-                    term=self._term,
-                    attempt=self._attempt,
-                    cause=end.cause,
-                    account=end.account,
-                    detail=end.detail,
-                )
-            )
-
-    # ---- the worker group ----
-
-    def before_init_train_context(self, workers: list[Any]) -> dict[str, list[Any]]:
-        """What is set here goes to the workers with the observer, right after this."""
-        self._placement = Placement(self._term, self._attempt + 1, dict(self._indices))
-        return {}
-
-    @guarded
-    def after_worker_group_start(self, worker_group: Any) -> None:
-        """All workers are there; none is in the training function yet."""
-        self._attempt = self._placement.attempt
-        self._open = True
-        resume = _latest(worker_group)
-        resume_index = self._indices.get(resume) if resume is not None else None
-        self._index = resume_index or 0
-        members = [_member(worker) for worker in worker_group.get_workers()]
-        self._testify(
-            AttemptStarted(
-                term=self._term,
-                attempt=self._attempt,
-                world_size=len(members),
-                members=sorted(members, key=lambda member: member.rank),
-                resume=resume,
-                resume_index=resume_index,
-            )
-        )
-
-    @guarded
-    def after_report(self, training_report: Any, metrics: list[dict[str, Any]]) -> None:
-        """Comes after the checkpoint manager's own hook: the snapshot on storage names the checkpoint by now."""
-        self._index += 1
-        if training_report.checkpoint is not None:
-            self._commit(PurePosixPath(training_report.checkpoint.path).name, self._index, self._term)
-
-    def _commit(self, name: str, index: int, term: int) -> None:
-        self._indices[name] = index
-        self._testify(Committed(term=term, attempt=self._attempt, index=index, checkpoint=name))
+    def _run_ended(self, outcome: str, error: BaseException | None, metrics: dict[str, Any] | None) -> None:
+        """A script's `fit()` raises what is in the result or returns it. (A driver of ours testifies that itself.)"""
+        if self._script is not None:
+            said = one_line(error) if error is not None else "aborted" if outcome == "interrupted" else None
+            self._testify(RunEnded(term=self._term, outcome=outcome, error=said, metrics=metrics))
 
     # ---- the workers ----
 
     @guarded
     def after_init_train_context(self) -> None:
         place(self._placement)
-
-
-def _end_of_attempt(state: Any) -> Ending | None:
-    """Whether entering `state` ends the attempt, and how. A decision is carried out after the state was entered, so
-    this comes before the workers are stopped."""
-    if isinstance(state, RestartingState | ReschedulingState):
-        return ending(state.training_failed_error)
-    if isinstance(state, ResizingState):
-        return Ending("resized", None)
-    if isinstance(state, ShuttingDownState):
-        return _end_of_attempt(state.next_state)
-    if isinstance(state, ErroredState):
-        return ending(state.training_failed_error)
-    if isinstance(state, FinishedState):
-        return Ending("finished", None)
-    return None
-
-
-def _latest(worker_group: Any) -> str | None:
-    """The checkpoint that the workers were given, from the manager that gave it."""
-    manager = next(c for c in worker_group._callbacks if isinstance(c, CheckpointManager))
-    latest = manager.latest_checkpoint_result
-    return name_of(latest.checkpoint) if latest is not None else None
-
-
-def _member(worker: Any) -> Member:
-    metadata = worker.metadata
-    return Member(rank=worker.distributed_context.world_rank, node_id=metadata.node_id, pid=metadata.pid)
+        if self._script is not None:
+            listen(self._script, self._config)

@@ -18,7 +18,12 @@ from ray.train.v2._internal.execution.failure_handling.default import (
     RETRYABLE_CONTROLLER_ERRORS,
     _is_preemption_failure,
 )
-from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
+from ray.train.v2.api.exceptions import (
+    ControllerError,
+    PreemptionError,
+    TrainingFailedError,
+    WorkerGroupError,
+)
 
 DETAIL_LENGTH = 300
 # How Ray's core words the loss of a node in the error of an actor that was on it.
@@ -27,24 +32,29 @@ NODE_LOST = ("node_died", "node has died", "node died", "node is dead", "node wa
 
 @dataclass(frozen=True, slots=True)
 class Ending:
+    """`error`: the type of what is to blame; `rank`: whose it is, where one can be named."""
+
     cause: str
     account: str | None
     detail: str = ""
+    rank: int | None = None
+    error: str = ""
 
 
 def ending(error: TrainingFailedError) -> Ending:
     """What the failure policy made of this error."""
     if _is_preemption_failure(error):
-        return Ending("preempted", "max_preemption_failures", _short(error))
+        return Ending("preempted", "max_preemption_failures", _short(error), _preempted(error), _type(error))
     if isinstance(error, WorkerGroupError):
         return _worker_group_ending(error)
     if isinstance(error, ControllerError):
         started_badly = isinstance(error.controller_failure, RETRYABLE_CONTROLLER_ERRORS)
         detail = _short(error.controller_failure)
+        kind = _type(error.controller_failure)
         if started_badly:
-            return Ending("start_failed", "max_start_failures", detail)
-        return Ending("controller_error", None, detail)
-    return Ending("unknown", None, _short(error))
+            return Ending("start_failed", "max_start_failures", detail, error=kind)
+        return Ending("controller_error", None, detail, error=kind)
+    return Ending("unknown", None, _short(error), error=_type(error))
 
 
 # What one worker's error says of the cause; of several workers' errors the one further down this list is an echo of
@@ -57,7 +67,25 @@ def _worker_group_ending(error: WorkerGroupError) -> Ending:
     if not failures:
         return Ending("worker_hung", "max_failures", _short(error))  # the NCCL hang detector names no rank
     rank = min(failures, key=lambda rank: (*_weight(failures[rank]), rank))
-    return Ending(_cause(failures[rank]), "max_failures", f"rank {rank}: {_short(failures[rank])}")
+    detail = f"rank {rank}: {_short(failures[rank])}"
+    return Ending(_cause(failures[rank]), "max_failures", detail, rank, _type(failures[rank]))
+
+
+def _preempted(error: TrainingFailedError) -> int | None:
+    """The lowest rank on a node that is taken away."""
+    if isinstance(error, PreemptionError):
+        return min(error.preemption_info.preempted_ranks, default=None)
+    if not isinstance(error, WorkerGroupError):
+        return None
+    return min((rank for rank, each in error.worker_failures.items() if _is_preempted(each)), default=None)
+
+
+def _is_preempted(failure: BaseException) -> bool:
+    return bool(getattr(_beneath(failure), "preempted", False))
+
+
+def _type(error: BaseException) -> str:
+    return type(_beneath(error)).__name__
 
 
 def _weight(failure: BaseException) -> tuple[int, bool]:

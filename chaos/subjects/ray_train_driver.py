@@ -15,7 +15,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from shaketable.chaos.plan import Configuration, Outcome
 from shaketable.chaos.subjects.jobs import Job, uses_torch
 from shaketable.chaos.subjects.protocol import Launch
-from shaketable.chaos.subjects.ray_train_callbacks import TERM_ENV
+from shaketable.chaos.subjects.ray_train import TERM_ENV
 from shaketable.chaos.subjects.witnessed import Witnessed
 from shaketable.chaos.witness import Witness, WitnessConfig
 
@@ -38,7 +38,7 @@ class RayTrainRun:
 def _trainer(launch: Launch, job: Job) -> Any:
     configuration = launch.effective
     return _kind(job)(
-        Witnessed(job, "ray-train", launch.witness),
+        Witnessed(job, "ray-train", launch.witness, configuration.step_key),
         train_loop_config=configuration.job_config,
         scaling_config=_scaling(configuration),
         run_config=RunConfig(

@@ -11,19 +11,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shaketable.chaos.history import AnyEvent, AttemptStarted, Committed, UploadStarted, read_events
+from shaketable.chaos.history import (
+    AnyEvent,
+    AttemptStarted,
+    CheckpointDeleted,
+    Committed,
+    UploadStarted,
+    read_events,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """`attempts`: how many were started, the last one in `term`. `indices`: report index by checkpoint name.
-    `next_index`: that of the first checkpoint of the last attempt which was handed over and not testified as
-    committed."""
+    """`attempts`: how many were started, the last one in `term`. `indices`: report index by checkpoint name. `kept`:
+    those not deleted since. `next_index`: that of the first checkpoint of the last attempt which was handed over and
+    not testified as committed."""
 
     term: int
     attempts: int
     indices: Mapping[str, int]
     next_index: int | None
+    kept: tuple[str, ...] = ()
 
     def index_of(self, checkpoint: str) -> int | None:
         """A controller killed between writing its snapshot and testifying leaves one commit unknown: reports are
@@ -41,9 +49,13 @@ def past(events: Iterable[AnyEvent]) -> Past:
         return Past(0, 0, indices, None)
     done = [event.index for event in commits if event.attempt == last.attempt]
     after = max(done, default=last.resume_index or 0)
-    uploads = (e.step for e in events if isinstance(e, UploadStarted) and e.attempt == last.attempt)
+    uploads = (
+        e.index or e.step for e in events if isinstance(e, UploadStarted) and e.attempt == last.attempt
+    )
     next_index = min((step for step in uploads if step > after), default=None)
-    return Past(last.term, last.attempt, indices, next_index)
+    deleted = {event.checkpoint for event in events if isinstance(event, CheckpointDeleted)}
+    kept = tuple(name for name in indices if name not in deleted)
+    return Past(last.term, last.attempt, indices, next_index, kept)
 
 
 def read_past(directory: Path) -> Past:

@@ -83,8 +83,15 @@ def as_event(number: int, record: records.AnyRecord) -> Event | None:
             return Committed(term=term, attempt=attempt, index=index, checkpoint=name, number=number)
         case records.CheckpointDeleted(term=term, checkpoint=name):
             return CheckpointDeleted(term=term, checkpoint=name)
-        case records.AttemptEnded(term=term, attempt=attempt, cause=cause, account=account, detail=detail):
-            return AttemptEnded(term=term, attempt=attempt, cause=cause, account=account, detail=detail)
+        case records.AttemptEnded(term=term, attempt=attempt, cause=cause, account=account):
+            return AttemptEnded(
+                term=term,
+                attempt=attempt,
+                cause=cause,
+                account=account,
+                detail=record.detail,
+                rank=record.rank,
+            )
         case _:
             return None
 

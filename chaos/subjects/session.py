@@ -67,9 +67,12 @@ class InjectedError(Exception):
 class Session:
     """One worker's testimony while its training function runs. Also the `Listener` that gives it."""
 
-    def __init__(self, side: Side, witness: Witness | None, directory: str | None) -> None:
+    def __init__(
+        self, side: Side, witness: Witness | None, directory: str | None, step_key: str = ""
+    ) -> None:
         self.side = side
         self._witness = witness
+        self._step_key = step_key
         self._stepped: int | None = None  # the step the job itself testified for the report to come
         self._step = 0
         pid = os.getpid()
@@ -87,11 +90,21 @@ class Session:
     def before_report(self, index: int, metrics: dict[str, Any], checkpoint: Any) -> None:
         self._raise_if_asked()
         if self._stepped is None:
-            self.stepped(index, metrics=dict(metrics), checkpoint=checkpoint is not None)
-        self._step, self._stepped = self._stepped or index, None
+            self._testify_step(index, dict(metrics), checkpoint is not None)
+        self._step, self._stepped = index if self._stepped is None else self._stepped, None
         if checkpoint is not None:
             term, attempt, rank, _, _ = self.side.where
-            self.testify(UploadStarted(term=term, attempt=attempt, rank=rank, step=self._step))
+            differs = index if self._step != index else None
+            self.testify(UploadStarted(term=term, attempt=attempt, rank=rank, step=self._step, index=differs))
+
+    def _testify_step(self, index: int, metrics: dict[str, Any], checkpoint: bool) -> None:
+        """What the wrapper can say of a step about which the job itself is silent."""
+        if not self._step_key:
+            self.stepped(index, metrics=metrics, checkpoint=checkpoint)
+            return
+        step = as_step(metrics.get(self._step_key))
+        said = {"metrics": metrics, "checkpoint": checkpoint, "index": index, "unkeyed": step is None}
+        self.stepped(index if step is None else step, **said)
 
     def after_report(self, index: int) -> None:
         term, attempt, rank, _, _ = self.side.where
@@ -107,6 +120,15 @@ class Session:
         except FileNotFoundError:
             return
         raise InjectedError(f"raised on purpose in the worker with pid {os.getpid()}")
+
+
+def as_step(value: Any) -> int | None:
+    """A reported metric as a step: a whole number, of whatever type; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return int(number) if number.is_integer() else None
 
 
 _current: Session | None = None

@@ -37,6 +37,7 @@ class Witnessed:
     job: Callable[..., Any]
     subject: str
     witness: WitnessConfig | None = None
+    step_key: str = ""
 
     def __call__(self, config: dict[str, Any]) -> Any:
         side: Side = importlib.import_module(SIDES[self.subject]).enter()
@@ -45,7 +46,7 @@ class Witnessed:
             if witness is not None:
                 stack.callback(witness.close)
             directory = self.witness.directory if self.witness is not None else None
-            here = Session(side, witness, directory)
+            here = Session(side, witness, directory, self.step_key)
             stack.enter_context(session.active(here))
             stack.enter_context(side.listening(here))
             return self._run(here, config)

@@ -115,7 +115,7 @@ _lineages: dict[tuple[int, int], list[str]] = {}
 
 
 def lineage(config: ChainConfig, steps: int) -> list[str]:
-    """What the digest must be after 0, 1, ..., at least `steps` steps: from the configuration alone. Not to be changed."""
+    """What the digest must be after 0, 1, ..., at least `steps` steps: from the configuration alone. Read only."""
     known = _lineages.setdefault((config.seed, config.global_batch), [genesis(config)])
     while len(known) <= steps:
         digest, step = known[-1], len(known)

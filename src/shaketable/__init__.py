@@ -10,10 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shaketable.chaos.api import (
-        ShakeFailed,
-        ShakeInvalid,
-        Shaken,
+    from shaketable.chaos.method import (
         add_node,
         after,
         drain_node,
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
         rank,
         reached,
         relaunch_driver,
-        shake,
         sigint_driver,
         sigkill_driver,
         sigkill_node,
@@ -36,16 +32,22 @@ if TYPE_CHECKING:
         state,
         step,
     )
+    from shaketable.chaos.subjects.recorder import Recorder
+    from shaketable.suites.shaking import ShakeFailed, ShakeInvalid, Shaken, shake
 
 __all__ = [
-    "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "drain_node", "event", "freeze_node",
+    "Recorder", "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "drain_node", "event", "freeze_node",
     "freeze_worker", "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake",
     "sigint_driver", "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state",
     "step",
 ]  # fmt: skip
+SHAKING = ("ShakeFailed", "ShakeInvalid", "Shaken", "shake")  # the rest is the vocabulary of a method
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("shaketable.chaos.api"), name)
+    if name == "Recorder":  # the only thing here that needs Ray Train
+        return importlib.import_module("shaketable.chaos.subjects.recorder_entry").recorder()
+    module = "shaketable.suites.shaking" if name in SHAKING else "shaketable.chaos.method"
+    return getattr(importlib.import_module(module), name)

@@ -25,6 +25,8 @@ NAMES = (
     "checkpoint_ratio_to_cp_fsync",
     "idle_cpu_percent",
     "memory_pss_mib",
+    "testimony_percent",
+    "recorder_percent",
 )
 UNITS = {"steps_lost": "steps", "checkpoint_ratio_to_cp_fsync": "ratio", "memory_pss_mib": "MiB"}
 SUFFIXES = {"_s": "s", "_ms": "ms", "_percent": "percent"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shaketable.suites.bench import costs, recoveries
+from shaketable.suites.bench import costs, recorder, recoveries, testimony
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.setting import Setting
 
@@ -13,7 +13,7 @@ from shaketable.suites.bench.setting import Setting
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """`peer`: "yes", "on request" where it takes many minutes with Ray Train (`--only`), "no" where it has nothing
-    to be measured."""
+    to be measured, "only" where ours has not."""
 
     title: str
     names: tuple[str, ...]
@@ -36,6 +36,8 @@ SCENARIOS = (
     Scenario("checkpoint of 1 GiB", ("checkpoint_ratio_to_cp_fsync",), costs.checkpoint, "no"),
     Scenario("idle control plane", ("idle_cpu_percent",), costs.idle_cpu, "on request"),
     Scenario("memory", ("memory_pss_mib",), costs.memory),
+    Scenario("callbacks and testimony", ("testimony_percent",), testimony.testimony, "only"),
+    Scenario("Recorder", ("recorder_percent",), recorder.recorder, "only"),
 )
 
 
@@ -47,5 +49,11 @@ def chosen(only: Iterable[str], subjects: Iterable[str]) -> list[tuple[Scenario,
         for scenario in SCENARIOS
         if not names or names & set(scenario.names)
         for subject in subjects
-        if subject == "bundled" or scenario.peer == "yes" or (names and scenario.peer == "on request")
+        if _wanted(scenario, subject, bool(names))
     ]
+
+
+def _wanted(scenario: Scenario, subject: str, named: bool) -> bool:
+    if subject == "bundled":
+        return scenario.peer != "only"
+    return scenario.peer in ("yes", "only") or (named and scenario.peer == "on request")

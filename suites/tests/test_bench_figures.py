@@ -68,6 +68,11 @@ def test_the_peer_is_measured_where_it_is_asked_for_and_quick_enough() -> None:
     ]
 
 
+def test_what_watching_a_script_costs_is_measured_on_ray_train_alone() -> None:
+    everything = [(scenario.names, subject) for scenario, subject in chosen([], ["bundled", "ray-train"])]
+    assert [subject for names, subject in everything if "testimony_percent" in names] == ["ray-train"]
+
+
 def test_the_parts_of_a_recovery_add_up_to_it() -> None:
     found = recovery(HISTORY, before=(1, 1), hurt_at_s=10.0, first=first_step())
     assert found.seconds == pytest.approx(0.5)

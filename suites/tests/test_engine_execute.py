@@ -45,7 +45,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def plan_of(*faults: FaultPlan, expect: Expect = ONE_FAILURE, max_failures: int = 1, **job: Any) -> Plan:
     configuration = Configuration(
         subject="ray-train", job="my_job:train", job_config={"steps": 20} | job, nodes=1, num_workers=1,
-        max_failures=max_failures,
+        max_failures=max_failures, control=False,
     )  # fmt: skip
     return Plan("A test", configuration, faults, expect)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shaketable import ShakeFailed, ShakeInvalid, rank, shake, sigkill_worker, step
 from shaketable.chaos import toolkit
-from shaketable.chaos.api import ShakeFailed, ShakeInvalid, rank, shake, sigkill_worker, step
 from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.history import read_events
 from shaketable.chaos.judge import judge

@@ -14,6 +14,7 @@ from shaketable.chaos.history import (
     WorkerStarted,
 )
 from shaketable.chaos.targets import Hit, TargetMissed, Thing
+from shaketable.suites.tests.own_job_rig import configured
 
 NODES = {"a": 1, "b": 2, "c": 3}
 
@@ -76,6 +77,19 @@ def test_the_driver_is_the_one_that_runs() -> None:
     assert resolve({}, "driver", [first, gone, second, *GROUP]) == Hit((11,), (), (), 1, 1)
     with pytest.raises(TargetMissed, match="no driver is running"):
         resolve({}, "driver", [first, gone])
+
+
+def test_of_a_script_behind_a_shell_both_are_the_driver() -> None:
+    shell = DriverStarted(launch=0, pid=10)
+    assert resolve({}, "driver", [shell, configured(pid=12), *GROUP]).pids == (10, 12)
+    assert resolve({}, "driver", [shell, configured(pid=10), *GROUP]).pids == (10,)
+    relaunched: list[AnyEvent] = [
+        shell,
+        configured(pid=12),
+        DriverExited(launch=0, code=137),
+        DriverStarted(launch=1, pid=11),
+    ]
+    assert resolve({}, "driver", relaunched).pids == (11,)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from shaketable.chaos import triggers
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history import (
     AnyEvent,
+    Committed,
     DriverExited,
     FaultObserved,
     StateChanged,
@@ -12,8 +13,8 @@ from shaketable.chaos.history import (
 )
 
 
-def stepped(step: int, world_size: int = 2, rank: int = 0) -> Stepped:
-    return Stepped(term=1, attempt=1, rank=rank, step=step, world_size=world_size)
+def stepped(step: int, world_size: int = 2, rank: int = 0, attempt: int = 1) -> Stepped:
+    return Stepped(term=1, attempt=attempt, rank=rank, step=step, world_size=world_size)
 
 
 def observed(fault: int) -> FaultObserved:
@@ -41,10 +42,23 @@ def test_a_step_in_a_world_of_some_size_waits_for_that_world() -> None:
     assert fired_at({"step": 8, "world_size": 3}, stepped(20), stepped(7, 3), stepped(8, 3)) == [2]
 
 
+def test_a_step_of_an_attempt_waits_for_that_attempt_or_a_later_one() -> None:
+    again, later = stepped(8, attempt=2), stepped(8, attempt=3)
+    assert fired_at({"step": 8, "attempt": 2}, stepped(8), stepped(9), stepped(7, attempt=2), again) == [3]
+    assert fired_at({"step": 8, "attempt": 2}, stepped(9), later) == [1]
+
+
 def test_a_step_after_a_fault_counts_from_the_evidence_of_that_fault() -> None:
     assert fired_at(
         {"step": 8, "after": 0}, stepped(9), observed(1), stepped(10), observed(0), stepped(9)
     ) == [4]
+
+
+def test_a_step_with_commits_waits_for_both_whichever_comes_last() -> None:
+    commit = Committed(term=1, attempt=1, index=1, checkpoint="c1")
+    both: dict[str, object] = {"step": 8, "commits": 1}
+    assert fired_at(both, stepped(8), stepped(9), commit, stepped(10)) == [2]
+    assert fired_at(both, commit, stepped(7), stepped(8), commit) == [2]
 
 
 def test_an_event_trigger_counts_events_of_its_kind() -> None:
@@ -67,8 +81,9 @@ def test_after_waits_for_the_evidence_of_that_fault() -> None:
         (12, "a trigger is written like {step: 12}"),
         ({"stp": 12}, "did you mean 'step'?"),
         ({"step": 12, "state": "x"}, "use exactly one of them"),
-        ({"step": 0}, "step must be a whole number from 1"),
-        ({"step": "12"}, "step must be a whole number from 1"),
+        ({"step": -1}, "step must be a whole number from 0"),
+        ({"step": "12"}, "step must be a whole number from 0"),
+        ({"step": 12, "commits": -1}, "commits must be a whole number from 0"),
         ({"step": 12, "nth": 2}, "'nth' cannot stand beside 'step'"),
         ({"event": "upload_start"}, "did you mean 'upload_started'?"),
         ({"state": 3}, "must be a name"),

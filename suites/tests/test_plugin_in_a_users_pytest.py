@@ -11,9 +11,9 @@ from shaketable.suites.catalogue import FOLDER
 HEAVY = ("ray", "chaoslib", "torch", "typer", "rich", "jinja2", "yaml", "msgspec", "psutil")
 
 
-def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def pytest_in(folder: Path, *arguments: str, within_s: float = 120.0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=within_s, check=False)
 
 
 def test_a_users_run_imports_nothing_heavy_because_of_us(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Given], 
     monkeypatch.setattr(pytest_plugin, "pool_of", lambda config: None)
 
     def give(outcome: Given) -> None:
-        def run_file(path: Path, *, variables: Mapping[str, str], folder: Path, pool: object) -> Judgement:
+        def run_file(
+            path: Path, *, variables: Mapping[str, str], folder: Path, pool: object, controls: object
+        ) -> Judgement:
             print("noise on stdout that must not be shown")
             os.system("echo noise of a child process")
             (folder / "history.jsonl").write_bytes(b"".join(map(history.encode, recorded.worker_crash())))

@@ -1,4 +1,4 @@
-"""The simulated cluster plays experiment files unchanged, always the same way for a seed, and sees what did not happen."""
+"""The simulated cluster plays experiment files unchanged, one way for each seed, and sees what did not happen."""
 
 from __future__ import annotations
 

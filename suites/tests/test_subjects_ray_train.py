@@ -24,8 +24,8 @@ from shaketable.chaos.history import (
     encode,
     read_events,
 )
-from shaketable.chaos.subjects.ray_train import PROFILE_ENV, SNAPSHOT, RayTrain, environment
-from shaketable.chaos.subjects.ray_train_callbacks import TERM_ENV, Observer
+from shaketable.chaos.subjects.ray_train import PROFILE_ENV, SNAPSHOT, TERM_ENV, RayTrain, environment
+from shaketable.chaos.subjects.ray_train_callbacks import Observer
 from shaketable.chaos.subjects.ray_train_causes import ending
 from shaketable.chaos.subjects.ray_train_past import past
 from shaketable.chaos.witness import WitnessConfig
@@ -56,6 +56,19 @@ def test_an_error_of_ray_train_is_charged_where_its_own_policy_charges_it(
     error: Any, cause: str, account: str | None
 ) -> None:
     assert (ending(error).cause, ending(error).account) == (cause, account)
+
+
+@pytest.mark.parametrize(
+    ("error", "rank"),
+    [
+        (group(r0=ConnectionResetError("peer"), r1=died("SYSTEM_ERROR")), 1),
+        (group(r0=ValueError(), r2=died("", preempted=True)), 2),
+        (PreemptionError(PreemptionInfo(None, {"ab": [3, 1]})), 1),
+        (ControllerError(WorkerGroupStartupTimeoutError(3)), None),
+    ],
+)
+def test_an_ending_names_the_rank_that_is_to_blame(error: Any, rank: int | None) -> None:
+    assert ending(error).rank == rank
 
 
 def test_of_two_errors_the_broken_connection_is_not_the_culprit() -> None:
@@ -178,5 +191,5 @@ def test_an_observer_pickled_into_the_controller_goes_on_where_the_launch_before
 
     assert (there._placement.term, there._placement.attempt) == (2, 4)
     assert there._placement.indices == {"checkpoint_5": 5}
-    [path] = [path for path in tmp_path.glob("controller-*") if "-aa" not in path.name]
+    [path] = [path for path in tmp_path.glob("controller-*") if path.name != "controller-1-aa.jsonl"]
     assert [event.state for event in read_events(path)] == ["RUNNING"]  # type: ignore[union-attr]
