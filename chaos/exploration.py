@@ -3,7 +3,8 @@ the same invariants as every experiment.
 
 Each schedule draws which kinds of faults it uses at all (swarm testing: what never happens together with the rest is
 found too), its configuration, and its faults by history trigger, never by time, so that what is found here
-reproduces on real Ray. First everything breaks; then a stated core comes back (`Weather.heals`), and the run has to come to its end.
+reproduces on real Ray. First everything breaks; then a stated core comes back (`Weather.heals`), and the run has to
+come to its end.
 """
 
 from __future__ import annotations

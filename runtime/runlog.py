@@ -219,9 +219,8 @@ def take_over(
     append: Callable[[RunLog, AnyRecord], object] = append_settled,
 ) -> tuple[RunLog, RunState]:
     """What `open_run` does, wherever the log lies."""
-    wanted = recordable(configuration)
+    wanted, log = recordable(configuration), new_log()
     for _ in range(_OPEN_TRIES):
-        log = new_log()
         state = log.catch_up()
         opened = _opening(log.run_path, state, wanted, on_config_change, has_checkpoints)
         if opened is None:
@@ -229,8 +228,11 @@ def take_over(
         try:
             append(log, opened)
             return log, log.state
-        except (Fenced, NumberTaken):
-            pass  # another driver was faster: fold on, try the next number with a newer term
+        except (
+            Fenced,
+            NumberTaken,
+        ):  # another driver was faster: fold on, try the next number with a newer term
+            log = new_log()
     raise StorageError(
         f"{_OPEN_TRIES} other drivers opened {log.run_path} meanwhile; stop whatever keeps launching them"
     )

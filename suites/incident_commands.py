@@ -10,7 +10,7 @@ import typer
 
 from shaketable.reports import results
 from shaketable.suites.catalogue import UsageError
-from shaketable.suites.commands import Json, _check_json, _encoded, _write, command
+from shaketable.suites.commands import Json, check_json, encoded, write, command
 
 Output = Annotated[
     Path | None,
@@ -37,12 +37,12 @@ def reproduce(
     """Write an experiment that does to a run what happened to a recorded one; nothing is run."""
     from shaketable.suites.incidents import reproduced
 
-    _check_json(json)
+    check_json(json)
     made = reproduced(run_or_result)
     _publish(made.text, output)
     for line in made.summary():
         print(line, file=sys.stderr)
-    _write(json, _encoded({**made.as_json(), "output": str(output) if output else None}))
+    write(json, encoded({**made.as_json(), "output": str(output) if output else None}))
     return results.EXIT_PASS
 
 
@@ -77,12 +77,12 @@ def import_trace(
     """Write an experiment in which capacity comes and goes as in a trace; nothing is run."""
     from shaketable.suites.incidents import imported
 
-    _check_json(json)
+    check_json(json)
     made = imported(trace, scale=scale, seed=seed, notice=notice)
     _publish(made.text, output)
     for line in made.summary():
         print(line, file=sys.stderr)
-    _write(json, _encoded({**made.as_json(), "output": str(output) if output else None}))
+    write(json, encoded({**made.as_json(), "output": str(output) if output else None}))
     return results.EXIT_PASS
 
 

@@ -50,7 +50,7 @@ def test_fails(tmp_path):
 
 
 def python_block(containing: str) -> str:
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
     found = [block for block in blocks if containing in block]
     assert len(found) == 1, f"the README has {len(found)} python blocks with {containing!r}"
     return found[0]

@@ -50,8 +50,13 @@ class Worker:
         self.step, self.digest = 0, ""  # the job's own state
         self.said = 0  # the last step testified
         self.returned = fork.first_index - 1  # the last report returned from
-        self.holding, self.hold_at, self.reached, self.requested = False, None, False, False
+        self.holding = self.reached = self.requested = False
+        self.hold_at: int | None = None
         self.blocked = self.uploading = False
+
+    def gone(self) -> bool:
+        """What was just said may have come true a trigger, and its fault have taken us."""
+        return not self.alive
 
     @property
     def runs(self) -> bool:

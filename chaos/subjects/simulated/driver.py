@@ -101,7 +101,7 @@ class SimulatedDriver:
             return
         world = self.world
         self._log = RunLog(RUN)
-        self._scribe = Scribe(self._new_log(), self._writer)  # type: ignore[arg-type]
+        self._scribe = Scribe(self._new_log(), self._writer)
         configuration = as_json(self._scaling, self._config, self._job_config, "simulated")
         try:
             self._scribe.begin()

@@ -126,11 +126,11 @@ class Group:
         if self._reporting:
             return
         self._turn += 1
-        if self.broken or not self.stepping or self._halted:
+        if self._stuck():
             return
         if self._owing:
             self._report_all()
-        if self.broken or self._busy or self._halted or self._owing or self._done:
+        if self._stuck() or self._busy or self._owing or self._done:
             return
         if self._at >= self.world.chain.steps:
             self._return()
@@ -139,6 +139,9 @@ class Group:
         self._next = self._next_step()
         took = (self._next - self._at) * self._step_s
         self.world.timeline.later(took, self._reach, self._next, self._turn)
+
+    def _stuck(self) -> bool:
+        return self.broken or not self.stepping or bool(self._halted)
 
     def plan_anew(self) -> None:
         if (
@@ -212,7 +215,7 @@ class Group:
         due = step % config.checkpoint_every == 0 or step == config.steps or worker.requested
         gives = due and (fork.rank == 0 or config.sharded)
         self._say(worker, checkpoint=gives)
-        if not worker.alive:
+        if worker.gone():
             return
         if worker.raises:
             worker.raised = True
@@ -221,7 +224,7 @@ class Group:
         worker.returned = index - 1
         if gives:
             worker.writer.say(UploadStarted, term=self.term, attempt=self.attempt, rank=fork.rank, step=step)
-            if not worker.alive:
+            if worker.gone():
                 return
         metrics = {"step": step, "digest": worker.digest}
         worker.agent.up(ev.ReportReceived(fork.attempt, fork.rank, index, metrics, uploading=gives))

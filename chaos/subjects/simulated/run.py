@@ -58,7 +58,9 @@ class SimulatedRun:
 
     def start_driver(self, changed: dict[str, Any]) -> SimulatedDriver:
         launch, self.launched = self.launched, self.launched + 1
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in changed.items()}
+        values: dict[str, Any] = {  # JSON has no tuples
+            key: tuple(value) if isinstance(value, list) else value for key, value in changed.items()
+        }
         driver = SimulatedDriver(
             self.world, replace(self._configuration, **values), launch, self._gone, storage_path=STORAGE_PATH,
             name=str(RUN), hosts=self._hosts, settings=self._settings,

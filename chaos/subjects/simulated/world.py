@@ -44,8 +44,8 @@ class Pace:
 @dataclass(frozen=True, slots=True)
 class Chance:
     """How often, out of 1, something goes wrong by itself. `answer`: a record is stored and the answer lost; `record`:
-    it is refused, once; `upload`: a checkpoint is refused for good; `start`: a worker dies before it is in the function;
-    `agent`: an agent does not come up, and is tried again."""
+    it is refused, once; `upload`: a checkpoint is refused for good; `start`: a worker dies before it is in the
+    function; `agent`: an agent does not come up, and is tried again."""
 
     answer: float = 0.0
     record: float = 0.0
