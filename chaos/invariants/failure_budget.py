@@ -59,6 +59,8 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
         following = history.following(attempt)
         unsaid = line.must and following is not None and following.start.term == attempt.start.term
         return f"{line.why}, and nothing was charged: its ending is not on record" if unsaid else None
+    if end.cause == "preempted" and end.account not in (PREEMPTIONS, None):
+        return f"{attempt.name} ended as a preemption and was charged to {end.account} ({end.place})"
     if end.account == STARTS:
         return _wrong_start_failure(history, attempt, end, line)
     if end.account is None:

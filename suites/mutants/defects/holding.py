@@ -1,0 +1,54 @@
+"""The hold: a resize or a preemption that loses no step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shaketable.suites.mutants.defining import defect, replace, replace_item
+
+
+@defect("controller.core", "liveness", "grow-back")
+def hold_at_a_report_that_has_been(core: Any) -> None:
+    """all ranks are asked to stop at a report that some have returned from"""
+
+    def make(original: Any) -> Any:
+        def answered(m: Any, event: Any) -> None:
+            original(m, event)
+            for place, command in enumerate(m.commands):
+                if isinstance(command, core.ev.HoldAt):
+                    m.live.hold.target -= 2
+                    m.commands[place] = core.ev.HoldAt(command.attempt, command.index - 2)
+
+        return answered
+
+    replace_item(core.HANDLERS, core.ev.HoldAnswered, make)
+
+
+@defect("controller.holding", "liveness")
+def hold_cancelled_in_silence(holding: Any) -> None:
+    """a hold is given up, and the ranks that wait in it are not told"""
+
+    def make(original: Any) -> Any:
+        def cancel(m: Any, why: str) -> None:
+            original(m, why)
+            m.commands[:] = [c for c in m.commands if not isinstance(c, holding.ev.CancelHold)]
+
+        return cancel
+
+    replace(holding, "cancel_hold", make)
+
+
+@defect("controller.core", "liveness")
+def hold_without_a_deadline(core: Any) -> None:
+    """a hold that not every rank can reach is waited for for ever"""
+    replace_item(core.TIMERS, "hold", lambda entry: (entry[0], lambda m: None))
+
+
+@defect("controller.holding", "failure-budget")
+def notice_during_a_resize_ignored(holding: Any) -> None:
+    """a node that is announced to go while the run is held for growing changes nothing"""
+
+    def make(original: Any) -> Any:
+        return lambda m, threat: None if m.live.hold is not None else original(m, threat)
+
+    replace(holding, "_flee", make)
