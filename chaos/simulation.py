@@ -121,7 +121,7 @@ class _Play:
         self.events: list[AnyEvent] = []
         self._group: list[AnyEvent] = []  # what tells who is in the current attempt
         self._drivers: list[AnyEvent] = []
-        self._waiting: dict[type, list[Armed]] = {}  # by the kind of event that their triggers wait for
+        self._waiting: dict[type | int, list[Armed]] = {}  # by what their triggers have to be fed with
         self._steps: dict[int, Armed] = {}  # those of them that wait for a step
         for each in armed:
             self._sort_in(each, None)
@@ -228,6 +228,8 @@ class _Play:
         elif isinstance(event, DriverStarted | DriverExited):
             self._drivers.append(event)
         waiting = self._waiting.get(type(event))
+        if isinstance(event, FaultObserved) and event.fault in self._waiting:
+            self._hold_against(event, self._waiting[event.fault])
         if waiting:
             self._hold_against(event, waiting)
         for armed in self._until or ():
@@ -393,8 +395,7 @@ class _Play:
 
     def _relaunch(self) -> bool:
         """A run that has come to no end gets another driver."""
-        state = self.run_under_test.state()
-        if state is None or state.outcome is not None or self._exits > MOST_RELAUNCHES or self._late:
+        if self.run_under_test.ended or self._exits > MOST_RELAUNCHES or self._late:
             return False
         self._on_the_way += 1
         self._help_with(FaultPlan("relaunch_driver", None, {"event": "driver_exited", "nth": self._exits}))

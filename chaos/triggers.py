@@ -40,6 +40,7 @@ class Condition:
     step: int | None = None  # that it waits for, in a world of `size` where that is not None
     size: int | None = None
     kind: type[AnyEvent] = FaultObserved  # the only events that can make it true
+    landed: int | None = None  # it is evidence of this fault that it waits for
 
     def __str__(self) -> str:
         return shown(self.raw)
@@ -58,9 +59,12 @@ class Watch:
         return self._seen >= self.condition.nth
 
     @property
-    def wants(self) -> type[AnyEvent]:
-        """The kind of event that it has to be fed with now; any other changes nothing."""
-        return self.condition.kind if self._counts else FaultObserved
+    def wants(self) -> type[AnyEvent] | int:
+        """The kind of event that it has to be fed with now, or the fault whose evidence; any other changes nothing."""
+        wanted = self.condition
+        if not self._counts:
+            return wanted.after if wanted.after is not None else FaultObserved
+        return wanted.kind if wanted.landed is None else wanted.landed
 
     def feed(self, event: AnyEvent) -> bool:
         if self.fired:
@@ -102,7 +106,7 @@ def _condition(kind: str, trigger: dict[str, Any], where: str) -> Condition:
     value, nth = trigger[kind], _count(trigger.get("nth", 1), "nth", where)
     after = _count(trigger["after"], "after", where, least=0) if "after" in trigger else None
     if kind == ALONE:
-        return Condition(trigger, _landed(value))
+        return Condition(trigger, _landed(value), landed=value)
     if kind == "step":
         size = _count(trigger["world_size"], "world_size", where) if "world_size" in trigger else None
         step = _count(value, "step", where)

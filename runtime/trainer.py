@@ -102,6 +102,7 @@ class ElasticTrainer:
         configuration = as_json(self._scaling, self._run, self._config, self._backend.framework)
         log, state = open_run(run_path, configuration, on_config_change=self._run.on_config_change)
         if state.outcome == "finished":
+            collect(run_path, state)  # what a driver that was killed after its last word had no time for
             return self._result(log)
         checkpoints.finish_deletes(run_path, state.deleted)
         self._testify_opening(log)

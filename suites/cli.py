@@ -17,6 +17,7 @@ def main() -> None:
             f"Error: shaketable needs {', '.join(missing)}: pip install 'shaketable[chaos]'", file=sys.stderr
         )
         sys.exit(EXIT_USAGE)
+    from shaketable.suites import explore_command  # noqa: F401  (its command joins the others)
     from shaketable.suites.commands import app
 
     app()

@@ -158,9 +158,9 @@ def run(
     request = runner.Request(
         tuple(experiments or ()), everything, tuple(tag or ()), variables, seed, jobs, results_dir, mutant
     )
-    _check_json(json)
+    check_json(json)
     finished = runner.run(request, sys.stdout)
-    _write(json, as_json(finished))
+    write(json, as_json(finished))
     return results.exit_code(finished)
 
 
@@ -173,7 +173,7 @@ shaketable list --tag gate --json catalogue.json
 def list_(tag: Tags = None, json: Json = None) -> int:
     """List the experiments of the catalogue with their tags."""
     entries = tagged(tag) if tag else catalogue()
-    _check_json(json)
+    check_json(json)
     width = max((len(entry.name) for entry in entries), default=0)
     for entry in entries:
         print(f"{entry.name:<{width}}  {entry.title} [{', '.join(entry.tags)}]")
@@ -187,7 +187,7 @@ def list_(tag: Tags = None, json: Json = None) -> int:
         }
         for e in entries
     ]
-    _write(json, _encoded({"experiments": listed}))
+    write(json, encoded({"experiments": listed}))
     return results.EXIT_PASS
 
 
@@ -208,7 +208,7 @@ def judge(
     from shaketable.suites.judging import judge_folder
     from shaketable.suites.outputs import as_json
 
-    _check_json(json)
+    check_json(json)
     judged = judge_folder(result_dir)
     console, width = Console(sys.stdout), max((len(result.name) for result in judged.results), default=0)
     for result in judged.results:
@@ -216,7 +216,7 @@ def judge(
             console.line(line)
     for line in filter(None, (canary_line(judged), last_line(judged, ""))):
         console.line(line)
-    _write(json, as_json(judged))
+    write(json, as_json(judged))
     return results.exit_code(judged)
 
 
@@ -230,12 +230,12 @@ def doctor(json: Json = None) -> int:
     """Check this machine: versions, memory, disk, limits, ports, extras. Exit code 2 if experiments cannot run."""
     from shaketable.suites.doctor import examine
 
-    _check_json(json)
+    check_json(json)
     checks = examine()
     for check in checks:
         advice = f"  -> {check.advice}" if check.advice else ""
         print(f"{check.status:<8} {check.name:<17} {check.seen}{advice}")
-    _write(json, _encoded({"checks": checks}))
+    write(json, encoded({"checks": checks}))
     wrong = any(check.status == "wrong" for check in checks)
     print("experiments cannot run here: see what is wrong above" if wrong else "ready: shaketable run")
     return results.EXIT_USAGE if wrong else results.EXIT_PASS
@@ -251,7 +251,7 @@ def _variables(pairs: list[str] | tuple[()], **flags: str | None) -> dict[str, s
     return variables | {key: value for key, value in flags.items() if value is not None}
 
 
-def _check_json(path: Path | None) -> None:
+def check_json(path: Path | None) -> None:
     """Before minutes of work are done for a file that cannot be written."""
     if path is not None:
         try:
@@ -260,10 +260,10 @@ def _check_json(path: Path | None) -> None:
             raise UsageError(f"cannot write --json {path}: {error.strerror}") from None
 
 
-def _write(path: Path | None, content: bytes) -> None:
+def write(path: Path | None, content: bytes) -> None:
     if path is not None:
         path.write_bytes(content)
 
 
-def _encoded(content: dict[str, Any]) -> bytes:
+def encoded(content: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode({"schema": results.SCHEMA, **content})) + b"\n"

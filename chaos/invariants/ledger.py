@@ -36,6 +36,7 @@ ACCOUNT_OF = {
 }  # everything else (add_node, the driver faults) is never charged
 ANNOUNCED = ("sigterm_node", "drain_node")
 RECLAIMS = ("sigkill_worker", "sigkill_node", "freeze_node")  # what the end of an announced node looks like
+HEEDING = ("HOLDING", "PREEMPTING")  # the state in which a controller, ours or Ray Train's, follows a notice
 LEAVING = ("STOPPING", "WAITING", "BACKOFF", "FAILED", "INTERRUPTED")
 DRIVER_FAULTS = ("sigkill_driver", "sigterm_driver", "sigint_driver", "relaunch_driver")
 OWN_FAILURE = -1  # stands for the job's own `fail_at` among the numbers of faults
@@ -82,7 +83,7 @@ def _accounts(history: History, attempt: Attempt, fault: FaultInjected) -> tuple
     """What a hit may be charged to. The loss of an announced node is a preemption, also when it is reclaimed early; a
     notice that the run had no time to read is none."""
     own = ACCOUNT_OF[fault.name]
-    if fault.name in ANNOUNCED and _left_s(history, attempt, fault.at_s) - fault.at_s < NOTICE_S:
+    if fault.name in ANNOUNCED and not _read(history, attempt, fault):
         return own, FAILURES
     if fault.name in RECLAIMS and _announced(history, attempt, fault):
         return own, PREEMPTIONS
@@ -196,10 +197,19 @@ def _left_already(history: History, attempt: Attempt, fault: FaultInjected) -> b
     Or the fault was a notice, and it was left before anybody could read that."""
     if attempt.end is None or attempt.end.cause not in ("resized", "preempted", "interrupted"):
         return False
-    if fault.name in ANNOUNCED and _left_s(history, attempt, fault.at_s) - fault.at_s < NOTICE_S:
+    if fault.name in ANNOUNCED and not _read(history, attempt, fault):
         return True
     states = (event for event in history.all(StateChanged) if event.term == attempt.end.term)
     return any(event.state == "STOPPING" and attempt.begin_s <= event.at_s < fault.at_s for event in states)
+
+
+def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
+    """Whether the controller had the time to read a notice before it left the attempt, or shows that it has."""
+    left_s = _left_s(history, attempt, notice.at_s)
+    if left_s - notice.at_s >= NOTICE_S:
+        return True
+    states = (event for event in history.all(StateChanged) if notice.at_s <= event.at_s <= left_s)
+    return any(event.state in HEEDING for event in states)
 
 
 def _left_s(history: History, attempt: Attempt, after_s: float) -> float:

@@ -155,7 +155,7 @@ def _superseded(history: History) -> Iterator[str]:
     stated skew). What a new controller says of its predecessor's last moments is the new one's. Where there is a log
     its order decides (`_log`, `_testimony`): an answer that was lost is told late."""
     for began in history.all(TermBegan):
-        for event in history.events:
+        for event in history.all(RunEnded) if history.has_log else history.events:
             did = None if history.has_log and not isinstance(event, RunEnded) else _did(event)
             if did is None or event.writer == began.writer or did[1] >= began.term:
                 continue

@@ -177,6 +177,9 @@ class History:
         for entry in self.entries:
             self._entries_by_kind.setdefault(type(entry), []).append(entry)
         self.attempts = _attempts(self)
+        self._attempts_by_number: dict[int, list[Attempt]] = {}
+        for attempt in self.attempts:
+            self._attempts_by_number.setdefault(attempt.number, []).append(attempt)
         self.ends = self.of(End)
         self.commits = self.of(Commit)
         self.strays = [
@@ -199,7 +202,7 @@ class History:
         itself."""
         if term is None or number is None:
             return None
-        same = [a for a in self.attempts if a.number == number]
+        same = self._attempts_by_number.get(number, ())
         exact = [a for a in same if a.start.term == term]
         inherited = [a for a in same if self.has_log and a.start.term < term]
         found = exact or inherited

@@ -18,7 +18,7 @@ from shaketable.chaos.history import (
     TermBegan,
 )
 from shaketable.runtime import records
-from shaketable.runtime.fold import RunState, fold
+from shaketable.runtime.fold import RunState, apply, fold
 from shaketable.runtime.runlog import RunLog
 
 
@@ -36,7 +36,7 @@ class Scribe:
 
     def begin(self) -> None:
         """A finished run is not taken over again, and its driver writes no record to tell of."""
-        state = fold(self._log.read())
+        state = self._log.catch_up()
         if state.outcome == "finished":
             self.term = state.term
             self._witness.testify(TermBegan(term=state.term, spent=spent(state), finished=True))
@@ -44,10 +44,20 @@ class Scribe:
     def on_record(self, number: int, record: records.AnyRecord) -> None:
         if isinstance(record, records.Opened):
             self.term = record.term
-            state = fold(upto(number, self._log.read()))
-            self._witness.testify(TermBegan(term=record.term, spent=spent(state)))
+            self._witness.testify(TermBegan(term=record.term, spent=spent(self._opened_at(number))))
         elif (event := as_event(number, record)) is not None:
             self._witness.testify(event)
+
+    def _opened_at(self, number: int) -> RunState:
+        """What the log said up to there; whoever came later has written behind it."""
+        state = self._log.state
+        if state.next_number > number + 1:
+            return fold(upto(number, self._log.read()))
+        for next_number in range(state.next_number, number + 1):
+            record = self._log.peek(next_number)
+            assert record is not None, "what has just been appended can be read"
+            state = apply(state, record)
+        return state
 
     def on_state(self, term: int, state: str) -> None:
         self._witness.testify(StateChanged(term=term, state=state))

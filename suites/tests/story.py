@@ -201,6 +201,8 @@ class Story:
         self.say(h.FaultInjected(fault=number, name=name, target={}, **named, **hits))
         if observed:
             self.wait(0.005).say(h.FaultObserved(fault=number, name=name, evidence="gone", after_ms=5.0))
+        if observed and self.term and name in ("sigterm_node", "drain_node"):
+            self.drive(h.StateChanged(term=self.term, state="HOLDING"))  # the notice has been read
         return self
 
     # ---- the end ----

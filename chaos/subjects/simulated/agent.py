@@ -37,7 +37,7 @@ class Worker:
 
     __slots__ = (
         "agent", "alive", "arrived", "blocked", "called", "digest", "finished", "fork", "frozen", "group", "hold_at",
-        "holding", "owes",
+        "holding",
         "pid", "raised", "raises", "reached", "requested", "returned", "said", "step", "uploading", "writer",
     )  # fmt: skip
 
@@ -52,7 +52,6 @@ class Worker:
         self.returned = fork.first_index - 1  # the last report returned from
         self.holding, self.hold_at, self.reached, self.requested = False, None, False, False
         self.blocked = self.uploading = False
-        self.owes = 0  # reports that the group has come to and this rank has not made yet
 
     @property
     def runs(self) -> bool:
@@ -128,7 +127,7 @@ class SimulatedAgent:
 
     def _stall(self) -> None:
         if self.worker is not None:
-            self.worker.group.interrupted()
+            self.worker.group.halt(self.worker)
 
     def _thaw(self) -> None:
         heard, self._heard = self._heard, []
@@ -138,7 +137,7 @@ class SimulatedAgent:
         for call, arguments in heard:
             self._take(call, arguments)
         if self.alive and self.worker is not None:
-            self.worker.group.go_on()
+            self.worker.group.thawed(self.worker)
 
     def cut_off(self) -> None:
         """The driver has closed the connection, or is gone: no driver, no work."""

@@ -27,6 +27,13 @@ class Group:
         self._entered = self._met = 0  # how many ranks have come to the two rounds of the control collective
         self._at = 0  # the last step that everybody has done and returned from
         self._reporting = False  # in the middle of it
+        self._done = False  # some rank has returned from the function
+        self._halted: set[Worker] = set()  # frozen, or on a frozen node
+        self._busy: set[Worker] = set()  # inside a report: uploading, or held
+        self._owing: dict[Worker, int] = {}  # reports that the group has come to and the rank has not made yet
+        self._raising: list[Worker] = []
+        self._untold: set[Worker] = set()  # holding, and not told until which report
+        self._told: dict[Worker, int] = {}
         self._since_s = 0.0  # when that was
         self._next = 0  # the next step at which something happens
         self._turn = 0  # of the step that is under way: what was planned before counts no more
@@ -117,11 +124,11 @@ class Group:
         if self._reporting:
             return
         self._turn += 1
-        if self.broken or not self.stepping or not all(worker.runs for worker in self.workers):
+        if self.broken or not self.stepping or self._halted:
             return
-        if any(worker.owes for worker in self.workers):
+        if self._owing:
             self._report_all()
-        if self.broken or any(w.blocked or w.uploading or w.finished or w.owes for w in self.workers):
+        if self.broken or self._busy or self._halted or self._owing or self._done:
             return
         if self._at >= self.world.chain.steps:
             self._return()
@@ -148,13 +155,12 @@ class Group:
             step = watched
         if config.fail_at is not None and at < config.fail_at < step:
             step = config.fail_at
-        for worker in self.workers:
-            if worker.raises:
-                return at + 1
-            if worker.holding:
-                # Report indexes are steps, unless a worker resumed something else than the controller meant.
-                stop = worker.hold_at - worker.returned if worker.hold_at is not None else 1
-                step = min(step, at + max(1, stop))
+        if self._untold or any(worker.raises for worker in self._raising):
+            return at + 1
+        if self._told:
+            # Report indexes are steps, unless a worker resumed something else than the controller meant.
+            stop = min(index - worker.returned for worker, index in self._told.items())
+            step = min(step, at + max(1, stop))
         return step
 
     def interrupted(self) -> None:
@@ -162,7 +168,7 @@ class Group:
         if not self.stepping or self.broken or self._reporting:
             return
         self._turn += 1
-        if any(w.blocked or w.uploading or w.finished or w.owes for w in self.workers):
+        if self._busy or self._owing or self._done:
             return
         done = self._at + max(0, math.floor((self.world.timeline.now - self._since_s) / self._step_s - 1e-9))
         done = min(done, self._next - 1)
@@ -184,8 +190,7 @@ class Group:
                 return
         passed = step - self._at
         self._advance(step)
-        for worker in self.workers:
-            worker.owes = passed
+        self._owing = dict.fromkeys(self.workers, passed)
         self._report_all()
         self.go_on()
 
@@ -193,9 +198,8 @@ class Group:
         """Rank after rank: a trigger may come true in the middle, and its fault take or freeze one of us."""
         self._reporting = True
         for worker in self.workers:
-            if worker.owes and worker.runs and not self.broken:
-                passed, worker.owes = worker.owes, 0
-                self._report(worker, passed)
+            if worker in self._owing and worker.runs and not self.broken:
+                self._report(worker, self._owing.pop(worker))
         self._reporting = False
 
     def _report(self, worker: Worker, passed: int) -> None:
@@ -255,6 +259,7 @@ class Group:
 
     def _upload(self, worker: Worker, index: int, content: Content) -> None:
         worker.uploading = True
+        self._busy.add(worker)
         name = checkpoint_name(index, self.term, self.attempt)
         self.world.checkpoints.begin(name)
         took = self.world.draw_slow(self.world.pace.upload)
@@ -275,6 +280,7 @@ class Group:
         file = self.world.checkpoints.upload(name, path, content)
         agent.up(ev.UploadFinished(fork.attempt, fork.rank, index, (file,)))
         worker.uploading = False
+        self._busy.discard(worker)
         if worker.alive and not self.broken:
             self._try_return(worker, index)
             self.go_on()
@@ -305,22 +311,31 @@ class Group:
         worker.blocked = not may
         if may:
             worker.returned = index
+            self._busy.discard(worker)
+        else:
+            self._busy.add(worker)
 
     def hold(self, worker: Worker) -> None:
         worker.holding, worker.hold_at, worker.reached = True, None, False
+        self._untold.add(worker)
+        self._told.pop(worker, None)
         self.interrupted()
         worker.agent.up(ev.HoldAnswered(self.attempt, worker.fork.rank, worker.returned))
         self.go_on()
 
     def hold_until(self, worker: Worker, index: int) -> None:
         worker.hold_at = index
-        self._told(worker)
+        self._untold.discard(worker)
+        self._told[worker] = index
+        self._heed(worker)
 
     def cancel_hold(self, worker: Worker) -> None:
         worker.holding, worker.hold_at = False, None
-        self._told(worker)
+        self._untold.discard(worker)
+        self._told.pop(worker, None)
+        self._heed(worker)
 
-    def _told(self, worker: Worker) -> None:
+    def _heed(self, worker: Worker) -> None:
         if worker.blocked:
             self._try_return(worker, worker.returned + 1)
         else:
@@ -331,7 +346,7 @@ class Group:
 
     def _return(self) -> None:
         for worker in self.workers:
-            worker.finished = True
+            worker.finished = self._done = True
             worker.writer.say(WorkerFinished, term=self.term, attempt=self.attempt, rank=worker.fork.rank)
             worker.agent.up(ev.WorkerFinished(self.attempt, worker.fork.rank))
             worker.agent.died(worker, None)
@@ -352,15 +367,26 @@ class Group:
 
     def ask_to_raise(self, worker: Worker) -> None:
         worker.raises = True
+        self._raising.append(worker)
         self.interrupted()
         self.go_on()
 
     def freeze(self, worker: Worker) -> None:
         worker.frozen = True
-        self.interrupted()
+        self.halt(worker)
 
     def thaw(self, worker: Worker) -> None:
         worker.frozen = False
+        self.thawed(worker)
+
+    def halt(self, worker: Worker) -> None:
+        """It, or its whole node, is stopped."""
+        self.interrupted()
+        self._halted.add(worker)
+
+    def thawed(self, worker: Worker) -> None:
+        if worker.runs:
+            self._halted.discard(worker)
         self.go_on()
 
     def lose(self, worker: Worker) -> None:

@@ -4,6 +4,7 @@ afterwards. The counterpart of a real cluster with real drivers.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,12 +20,14 @@ from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRe
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, World
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.simulated import SimulatedCluster, Timeline
-from shaketable.runtime.controller import IllegalEvent
+from shaketable.runtime.controller import TRANSITIONS, IllegalEvent
 from shaketable.runtime.errors import LogViolation, StorageError
 from shaketable.runtime.fold import RunState, fold
 from shaketable.runtime.runlog import RunLog
 
 STORAGE_PATH = "/simulated"
+# What of the controller's table there is to be reached: state and event of each row.
+ROWS = tuple((str(state), event.__name__) for state, row in TRANSITIONS.items() for event in row)
 RUNTIME_BUGS = (IllegalEvent, LogViolation, AssertionError, AttributeError, KeyError, IndexError, TypeError)
 
 
@@ -90,7 +93,7 @@ class SimulatedRun:
     # ---- what is looked at afterwards
 
     def leaks(self, waited_s: float) -> LeakCheck:
-        state = self.state()
+        state = self._final()
         known = {commit.checkpoint for commit in state.commits} if state else set()
         files = [
             f"{name}: not committed, never removed"
@@ -107,7 +110,7 @@ class SimulatedRun:
 
     def probes(self) -> list[CheckpointProbed]:
         """Every commit that was not deleted, read back."""
-        state = self.state()
+        state = self._final()
         found = []
         for commit in state.commits if state else ():
             try:
@@ -119,9 +122,15 @@ class SimulatedRun:
             found.append(CheckpointProbed(checkpoint=commit.checkpoint, index=commit.index, **said))  # type: ignore[arg-type]
         return found
 
-    def state(self) -> RunState | None:
-        """What the log says, whatever the storage is going through."""
-        self.world.records.outage = False
+    @property
+    def ended(self) -> bool:
+        """Whether the log ends with the end of the run."""
+        stored = self.world.records.stored
+        last = msgspec.json.decode(stored[max(stored)]) if stored else {}
+        return last.get("kind") in ("run_finished", "run_failed")
+
+    @functools.cache  # noqa: B019  (a run is looked at once, when it is over)
+    def _final(self) -> RunState | None:
         try:
             return fold(RunLog(RUN, records=self.world.records).read())
         except (StorageError, LogViolation):

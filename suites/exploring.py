@@ -1,0 +1,148 @@
+"""Exploration over many schedules, on several processes: what `shaketable explore` runs and counts.
+
+Schedules are numbered, and number n of a seed is always the same, on any machine and any number of processes. Ctrl-C ends
+it with what has been found so far.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from shaketable.chaos import exploration
+from shaketable.chaos.plan import Finding
+from shaketable.chaos.subjects.simulated.run import ROWS
+
+CHUNK = 25  # schedules that a process plays between two words of progress
+KEPT = 20  # violations that are remembered; the rest is counted
+
+Row = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Schedule `number` of the seed breaks an invariant (or the runtime itself)."""
+
+    number: int
+    finding: Finding
+
+
+@dataclass(slots=True)
+class Explored:
+    """What has been explored so far. `faults`: landed, by kind; `reached`: rows of the transition table, and how often."""
+
+    seed: int
+    schedules: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    reached: Counter[Row] = field(default_factory=Counter)
+    transitions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    violations: list[Violation] = field(default_factory=list)
+    violated: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def unreached(self) -> list[Row]:
+        return sorted(set(ROWS) - set(self.reached))
+
+    def take(self, other: Explored) -> None:
+        self.schedules += other.schedules
+        self.faults.update(other.faults)
+        self.reached.update(other.reached)
+        self.transitions.update(other.transitions)
+        self.violated += other.violated
+        self.violations = sorted([*self.violations, *other.violations], key=lambda v: v.number)[:KEPT]
+
+
+def explore_chunk(seed: int, first: int, count: int, mutant: str = "") -> Explored:
+    """Schedules `first` to `first + count - 1`, in this process."""
+    done = Explored(seed)
+    with broken(mutant):
+        for number in range(first, first + count):
+            outcome = exploration.explore_one(exploration.draw(seed, number))
+            done.schedules += 1
+            done.faults.update(outcome.landed)
+            done.transitions.update(outcome.transitions)
+            if outcome.violation is not None:
+                done.violated += 1
+                done.violations.append(Violation(number, outcome.violation))
+    for (state, event, _), times in done.transitions.items():
+        done.reached[state, event] += times
+    return done
+
+
+@contextmanager
+def broken(mutant: str) -> Iterator[None]:
+    """The runtime of this process has the mutant; no name: nothing is done."""
+    if not mutant:
+        yield
+        return
+    from shaketable.suites.mutants import patches
+
+    with patches.applied(mutant):
+        yield
+
+
+def explore(
+    seed: int, *, schedules: int | None, minutes: float | None, jobs: int, mutant: str = "",
+    progress: Callable[[Explored], None] = lambda _: None, until_violated: bool = False,
+) -> Explored:  # fmt: skip
+    """So many schedules, or as many as so many minutes allow."""
+    total, began_s = Explored(seed), time.monotonic()
+
+    def over() -> bool:
+        late = minutes is not None and time.monotonic() - began_s > minutes * 60
+        return late or (until_violated and total.violated > 0)
+
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_ignore_ctrl_c)
+    try:
+        for done in _chunks(pool, _wanted(schedules), jobs, seed, mutant, over):
+            total.take(done)
+            total.seconds = time.monotonic() - began_s
+            progress(total)
+    except (KeyboardInterrupt, BrokenProcessPool) as error:
+        if isinstance(error, BrokenProcessPool):
+            raise
+        total.interrupted = True
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    total.seconds = time.monotonic() - began_s
+    return total
+
+
+def _wanted(schedules: int | None) -> Iterator[tuple[int, int]]:
+    first = 0
+    while schedules is None or first < schedules:
+        count = CHUNK if schedules is None else min(CHUNK, schedules - first)
+        yield first, count
+        first += count
+
+
+def _chunks(
+    pool: ProcessPoolExecutor, wanted: Iterator[tuple[int, int]], jobs: int, seed: int, mutant: str,
+    over: Callable[[], bool],
+) -> Iterator[Explored]:  # fmt: skip
+    """Two chunks for each process are on their way at any time, no more: so it ends soon after it is told to."""
+    pending: set[Future[Explored]] = set()
+    while True:
+        while len(pending) < 2 * jobs and not over() and (chunk := next(wanted, None)) is not None:
+            pending.add(pool.submit(explore_chunk, seed, *chunk, mutant))
+        if not pending:
+            return
+        ready, pending = wait(pending, return_when=FIRST_COMPLETED)
+        for future in ready:
+            yield future.result()
+
+
+def _ignore_ctrl_c() -> None:
+    """The parent hears it, and ends us."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
