@@ -1,5 +1,5 @@
-"""`python -m shaketable.suites.mutants`: every mutant has to be caught, in simulation first, on a real cluster where only
-that can tell. Ctrl-C ends it with what is known so far.
+"""`python -m shaketable.suites.mutants`: every mutant has to be caught, in simulation first, on a real cluster
+where only that can tell. Ctrl-C ends it with what is known so far.
 """
 
 from __future__ import annotations

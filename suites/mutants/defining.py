@@ -34,7 +34,7 @@ MUTANTS: dict[str, Mutant] = {}
 def defect(
     module: str, *caught_by: str, experiment: str = "", tried: Literal["simulation", "local"] = "simulation"
 ) -> Callable[[Patch], Patch]:
-    """Registers a patch of `shaketable.runtime.<module>` under its function's name; its docstring says what is wrong."""
+    """Registers a patch of `shaketable.runtime.<module>` by its function's name; its docstring says what it breaks."""
 
     def register(patch: Patch) -> Patch:
         name = patch.__name__.replace("_", "-")

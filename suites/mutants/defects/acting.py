@@ -69,21 +69,7 @@ def lost_member_not_noticed(hosts: Any) -> None:
     replace(hosts, "_member_lost", lambda original: lambda m, rank, detail: None)
 
 
-@defect("controller.endings", "single-writer", "failure-budget", "world-size-bounds")
-def next_attempt_before_the_last_is_gone(endings: Any) -> None:
-    """an attempt is over as soon as its workers have been told to stop"""
-
-    def make(original: Any) -> Any:
-        def try_close(m: Any) -> None:
-            m.live.there.clear()
-            original(m)
-
-        return try_close
-
-    replace(endings, "try_close", make)
-
-
-@defect("controller.starting", LIVE)
+@defect("controller.starting", "world-size-bounds", LIVE)
 def one_rank_never_forked(starting: Any) -> None:
     """the last rank of a large attempt is not forked"""
 

@@ -52,16 +52,6 @@ def grow_flapping(scaling: Any) -> None:
     replace(scaling, "decide_growth", make)
 
 
-@defect("controller.leasing", "grow-back", "liveness", experiment="node-added")
-def nothing_asked_while_training(leasing: Any) -> None:
-    """what is missing is asked for only while there is no attempt"""
-
-    def make(original: Any) -> Any:
-        return lambda m: None if m.attempt is not None else original(m)
-
-    replace(leasing, "top_up", make)
-
-
 @defect("capacity", "liveness", "grow-back", experiment="node-sigkill")
 def lost_unit_counted(capacity: Any) -> None:
     """a unit whose agent is lost still counts towards max, so that no other is asked for"""
@@ -94,7 +84,7 @@ def suspicion_never_cleared(capacity: Any) -> None:
     replace(capacity.Capacity, "warmed", make)
 
 
-@defect("capacity", BOUNDS)
+@defect("capacity", "failure-budget")
 def draining_node_counted(capacity: Any) -> None:
     """a node that has been announced to go is used like any other"""
 

@@ -118,23 +118,6 @@ def start_failure_taken_for_an_error(attempt: Any) -> None:
     replace(attempt, "settle", lambda original: lambda signs, **_: original(signs, all_entered=True))
 
 
-@defect("attempt", BUDGET)
-def bug_during_a_preemption_not_charged(attempt: Any) -> None:
-    """whatever happens to an attempt on an announced node counts as the preemption"""
-
-    def make(original: Any) -> Any:
-        def settle(signs: Any, **known: Any) -> Any:
-            doomed = [sign for sign in signs if sign.doomed]
-            ending = original(signs, **known)
-            if not doomed:
-                return ending
-            return attempt.Ending("preempted", ending.detail, ending.rank, ending.node_id)
-
-        return settle
-
-    replace(attempt, "settle", make)
-
-
 @defect("controller.endings", BUDGET, experiment="node-sigterm")
 def echo_taken_for_the_cause(endings: Any) -> None:
     """what a peer says of a lost rank counts as its own failure"""
@@ -166,13 +149,3 @@ def preemption_limit_ignored(endings: Any) -> None:
 def notice_ignored(capacity: Any) -> None:
     """that a node has been announced to go changes nothing"""
     replace(capacity.Capacity, "doomed", lambda original: lambda self, node_id: False)
-
-
-@defect("capacity", BUDGET)
-def notice_forgotten(capacity: Any) -> None:
-    """once an announced node is dead, nobody knows any more that it was announced"""
-
-    def make(original: Any) -> Any:
-        return lambda self, node_id: original(self, node_id) and not self.dead(node_id)
-
-    replace(capacity.Capacity, "doomed", make)

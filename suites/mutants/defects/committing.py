@@ -39,7 +39,7 @@ def commit_before_all_uploads(attempt: Any) -> None:
     replace(attempt, "complete", make)
 
 
-@defect("attempt", DURABLE)
+@defect("attempt", DURABLE, "runtime")
 def commit_before_all_ranks_passed(attempt: Any) -> None:
     """a checkpoint is committed as soon as nobody is uploading, though not every rank has come to it"""
 
@@ -136,7 +136,7 @@ def one_checkpoint_too_many_kept(retention: Any) -> None:
     replace(retention, "expired", lambda original: lambda commits, keep: original(commits, keep and keep + 1))
 
 
-@defect("controller.commits", DURABLE)
+@defect("controller.commits", DURABLE, "resume-from-checkpoint")
 def latest_checkpoint_deleted(commits_: Any) -> None:
     """with num_to_keep=1 the latest checkpoint goes, and nothing refuses it"""
     fold, retention = commits_.fold, commits_.retention

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import msgspec
 
-from shaketable.suites.mutants.defining import defect, replace, replace_item
+from shaketable.suites.mutants.defining import RUNTIME, defect, replace, replace_item
 
 WRITER = "single-writer"
 
 
 @defect("runlog", WRITER, experiment="two-drivers")
 def fence_ignored(runlog: Any) -> None:
-    """a driver that another has superseded goes on: what should have stopped it is written behind the other's records"""
+    """what should have stopped a superseded driver is written behind the other's records"""
 
     def make(original: Any) -> Any:
         def append(self: Any, record: Any) -> Any:
@@ -32,7 +33,7 @@ def fence_ignored(runlog: Any) -> None:
     replace(runlog.RunLog, "check_fence", lambda original: lambda self: None)
 
 
-@defect("controller.leasing", WRITER, "liveness")
+@defect("controller.leasing", WRITER, "liveness", "runtime")
 def fence_not_obeyed(leasing: Any) -> None:
     """a driver that has met the fence stays, with everything that it holds"""
 
@@ -91,7 +92,7 @@ def lost_answer_taken_for_a_rival(runlog: Any) -> None:
 @defect("runlog", WRITER, experiment="driver-sigkill")
 def term_not_raised(runlog: Any) -> None:
     """a driver opens a run with the term of the driver before"""
-    from shaketable.runtime import fold
+    fold: Any = importlib.import_module(f"{RUNTIME}.fold")
 
     def make_rule(original: Any) -> Any:
         def opened(state: Any, record: Any) -> Any:
@@ -126,7 +127,7 @@ def open_attempt_forgotten(fold: Any) -> None:
 @defect("runlog", WRITER)
 def finished_run_reopened(runlog: Any) -> None:
     """a run that has finished is opened and run once more"""
-    from shaketable.runtime import fold
+    fold: Any = importlib.import_module(f"{RUNTIME}.fold")
 
     def unfinished(state: Any) -> Any:
         return msgspec.structs.replace(state, outcome="failed") if state.outcome == "finished" else state

@@ -36,19 +36,3 @@ def hold_cancelled_in_silence(holding: Any) -> None:
         return cancel
 
     replace(holding, "cancel_hold", make)
-
-
-@defect("controller.core", "liveness")
-def hold_without_a_deadline(core: Any) -> None:
-    """a hold that not every rank can reach is waited for for ever"""
-    replace_item(core.TIMERS, "hold", lambda entry: (entry[0], lambda m: None))
-
-
-@defect("controller.holding", "failure-budget")
-def notice_during_a_resize_ignored(holding: Any) -> None:
-    """a node that is announced to go while the run is held for growing changes nothing"""
-
-    def make(original: Any) -> Any:
-        return lambda m, threat: None if m.live.hold is not None else original(m, threat)
-
-    replace(holding, "_flee", make)
