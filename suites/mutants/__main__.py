@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 
 from shaketable.chaos.errors import nearest
 from shaketable.suites.mutants import MUTANTS, Mutant
-from shaketable.suites.mutants.hunting import CONTROL, Caught, Sighted, hunt, sight
+from shaketable.suites.mutants.hunting import CONTROL, Caught, Sighted, hunt, ignore_interrupts, sight
 from shaketable.suites.mutants.table import markdown, only_by, write_between_marks
 
 AT_ONCE = 2
@@ -153,12 +152,7 @@ def _table(chosen: Sequence[Mutant], options: argparse.Namespace) -> int:
 
 
 def _pool() -> Executor:
-    return ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn"), initializer=_ignore_interrupts)
-
-
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches the whole process group; who answers it is the one that prints."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn"), initializer=ignore_interrupts)
 
 
 def _cancelled_at_the_end(pool: Executor, calls: Sequence[T]) -> Iterator[T]:

@@ -7,6 +7,7 @@ mutant that stumbles over one of those is caught as well, by the runtime itself.
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -68,3 +69,8 @@ def _failing(seed: int, number: int) -> list[str]:
         return [ITSELF]
     history = History(played.events)
     return [name for name, invariant in INVARIANTS.items() if invariant(history).status == "FAIL"]
+
+
+def ignore_interrupts() -> None:
+    """In a process that hunts: Ctrl-C reaches all of them, and who answers it is the one that prints."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
