@@ -23,7 +23,8 @@ def python(code: str, **environment: str) -> str:
 
 
 def with_site(mutant: str) -> dict[str, str]:
-    return {mutants.ENV: mutant, "PYTHONPATH": str(mutants.SITE)}
+    path = os.pathsep.join(filter(None, (str(mutants.SITE), os.environ.get("PYTHONPATH"))))
+    return {mutants.ENV: mutant, "PYTHONPATH": path}
 
 
 def test_a_process_with_the_variable_and_the_path_has_the_mutant() -> None:
