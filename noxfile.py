@@ -77,6 +77,13 @@ def examples(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Every planted defect of the runtime has to be caught. `nox -s mutants -- --simulated-only` needs no cluster."""
+    _install(session, "chaos", "explore", "torch")
+    _run(session, "python", "-m", "shaketable.suites.mutants", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """The figures of docs/performance.md. `nox -s bench -- --peer ray-train` measures Ray Train beside them."""
     _install(session, "chaos", "torch", *_peer(session))

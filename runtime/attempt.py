@@ -77,9 +77,29 @@ class Attempt:
     """`places`: node -> the first rank on it. The sets hold ranks."""
 
     __slots__ = (
-        "candidates", "commit_timer", "echoes_only", "entering", "finishing", "first", "first_index", "gone", "hold",
-        "last_metrics", "members", "nodes", "number", "places", "progress", "rank_of", "signs", "started_s", "there",
-        "threat", "unspoken", "world_size",
+        "candidates",
+        "commit_timer",
+        "echoes_only",
+        "entering",
+        "finishing",
+        "first",
+        "first_index",
+        "given_up",
+        "gone",
+        "hold",
+        "last_metrics",
+        "members",
+        "nodes",
+        "number",
+        "places",
+        "progress",
+        "rank_of",
+        "signs",
+        "started_s",
+        "there",
+        "threat",
+        "unspoken",
+        "world_size",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +120,7 @@ class Attempt:
         self.progress = Progress(self.world_size, first_index - 1)
         self.candidates: dict[int, Candidate] = {}  # by report index
         self.first: int | None = None  # the lowest of them
+        self.given_up: set[int] = set()  # of those that some rank had not come to: what it still brings is too late
         self.commit_timer = False  # it may be armed
         self.signs: list[Sign] = []
         self.echoes_only = False  # only signs that may be collateral came in time
@@ -156,7 +177,7 @@ def reported(attempt: Attempt, rank: int, index: int, metrics: Mapping[str, Any]
     attempt.progress.reach(rank, index)
     if rank == 0:
         attempt.last_metrics = metrics
-    if not uploading:
+    if not uploading or index in attempt.given_up:
         return
     candidate = attempt.candidates.get(index)
     if candidate is None:
@@ -175,7 +196,9 @@ def uploaded(attempt: Attempt, rank: int, index: int, files: tuple[File, ...]) -
 
 
 def dropped(attempt: Attempt, index: int) -> None:
-    """The candidate at `index` is settled: committed, or given up."""
+    """The candidate at `index` is settled: committed, or given up, for ranks that have yet to come to it too."""
+    if not attempt.progress.all_passed(index):
+        attempt.given_up.add(index)
     attempt.candidates.pop(index, None)
     if attempt.first == index:
         attempt.first = min(attempt.candidates, default=None)

@@ -114,7 +114,7 @@ def describe(task: Task, entry: Entry, folder: Path, verdict: Outcome, reason: s
         reproduce=reproduce(folder, task.mutant),
         mutant=task.mutant,
         canary=task.canary,
-        must_fail=mutants.MUTANTS[task.mutant].caught_by if task.mutant else "",
+        must_fail=mutants.MUTANTS[task.mutant].caught_by[0] if task.mutant else "",
     )
 
 

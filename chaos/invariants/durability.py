@@ -12,7 +12,7 @@ from typing import Any
 
 from shaketable.chaos.history import CheckpointProbed, LogRecord
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import Commit, Deletion, History
+from shaketable.chaos.invariants.view import Commit, Deletion, History, Start
 from shaketable.chaos.plan import Finding
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
 
@@ -22,7 +22,7 @@ NAME = "durability"
 def durability(history: History) -> Finding:
     if not history.commits:
         return not_applicable(NAME, "nothing was committed")
-    if (wrong := _wrong_deletion(history)) is not None:
+    if (wrong := _wrong_deletion(history) or _wrong_number(history)) is not None:
         return failed(NAME, wrong)
     probes = {probe.checkpoint: probe for probe in history.all(CheckpointProbed)}
     kept = [commit for commit in history.commits if commit.checkpoint not in history.deleted()]
@@ -76,6 +76,29 @@ def _wrong_deletion(history: History) -> str | None:
             return f"{deletion.checkpoint} was deleted ({deletion.place}) while it was the latest commit"
         if _keeps_all(history):
             return f"{deletion.checkpoint} was deleted ({deletion.place}), the run keeps all (num_to_keep is None)"
+    return None
+
+
+def _wrong_number(history: History) -> str | None:
+    """`num_to_keep`: that many of the newest stay, and no more once the driver with that setting has committed."""
+    kept: list[str] = []
+    committed_in = 0  # this term has committed
+    for entry in history.entries if history.has_log else ():
+        if isinstance(entry, Commit):
+            kept.append(entry.checkpoint)
+            committed_in = entry.term
+        elif isinstance(entry, Deletion) and entry.checkpoint in kept:
+            keep, newer = (
+                history.settings(entry.term).num_to_keep,
+                len(kept) - kept.index(entry.checkpoint) - 1,
+            )
+            kept.remove(entry.checkpoint)
+            if keep is not None and newer < keep:
+                return f"{entry.checkpoint} was deleted ({entry.place}) with {newer} newer ones, {keep} are to be kept"
+        elif isinstance(entry, Start) and entry.term == committed_in:
+            keep = history.settings(entry.term).num_to_keep
+            if keep is not None and len(kept) > keep:
+                return f"{len(kept)} checkpoints were kept at {entry.place}, {keep} are to be"
     return None
 
 

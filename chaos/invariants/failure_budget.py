@@ -6,13 +6,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shaketable.chaos.history import TermBegan
+from shaketable.chaos.history import FaultInjected, TermBegan
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.ledger import FAILURES, PREEMPTIONS, STARTS, Expected, expected, unfounded
+from shaketable.chaos.invariants.ledger import (
+    FAILURES,
+    OWN_FAILURE,
+    PREEMPTIONS,
+    STARTS,
+    Expected,
+    expected,
+    unfounded,
+)
 from shaketable.chaos.invariants.view import Attempt, End, Finale, History, Opening, Start
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"
+RAISES = ("raise_in_worker", "fail_upload", "fail_start")
 LIMITED = (FAILURES, PREEMPTIONS)
 
 
@@ -59,6 +68,10 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
         following = history.following(attempt)
         unsaid = line.must and following is not None and following.start.term == attempt.start.term
         return f"{line.why}, and nothing was charged: its ending is not on record" if unsaid else None
+    if end.cause == "preempted" and end.account not in (PREEMPTIONS, None):
+        return f"{attempt.name} ended as a preemption and was charged to {end.account} ({end.place})"
+    if end.cause == "worker_error" and not _may_be_its_own(history, line):
+        return f"{attempt.name} ended with an error of its own ({end.place}), but nothing made a worker raise"
     if end.account == STARTS:
         return _wrong_start_failure(history, attempt, end, line)
     if end.account is None:
@@ -72,6 +85,15 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
     if not landed:
         return f"no failure landed, the run charged {total} ({end.place})"
     return f"{attempt.name} was charged to {end.account} ({end.place}), but no landed fault hit it"
+
+
+def _may_be_its_own(history: History, line: Expected) -> bool:
+    """Whether an error can be the cause, and no mere echo of another rank's loss. While something is frozen the echo
+    may be all there is."""
+    numbers = {reason.fault for reason in line.faults}
+    names = {event.name for event in history.all(FaultInjected) if event.fault in numbers}
+    own = OWN_FAILURE in numbers or not names.isdisjoint(RAISES) or not names
+    return own or any(name.startswith("freeze") for name in names) or not history.hash_chained
 
 
 def _wrong_start_failure(history: History, attempt: Attempt, end: End, line: Expected) -> str | None:

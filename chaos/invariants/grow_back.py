@@ -1,20 +1,21 @@
 """grow-back: where there was room for a larger world for longer than the resize interval and a stated
-allowance, and steps were taken all that time, the run must have grown."""
+allowance, and steps were taken all that time, the run must have grown; and what was resized is larger afterwards."""
 
 from __future__ import annotations
 
 import itertools
 
-from shaketable.chaos.history import FaultHealed, FaultInjected, NodeJoined
-from shaketable.chaos.invariants.capacity import room
+from shaketable.chaos.history import FaultHealed, FaultInjected, NodeJoined, NodeLeft
+from shaketable.chaos.invariants.capacity import TAKES_NODES, room
 from shaketable.chaos.invariants.findings import failed, not_applicable, passed
-from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.invariants.view import CLOCK_SKEW_S, Attempt, History
 from shaketable.chaos.plan import Finding
 
 NAME = "grow-back"
 # Beyond the resize interval: new agents are started and warmed, and the old attempt holds. Finds runs that never grow,
 # not slow ones; measured are 4 s for ours and 21 s for Ray Train.
 ALLOWANCE_S = {"bundled": 10.0, "ray-train": 40.0}
+NOTICED_WITHIN_S = 60.0  # Ray shows a frozen node as dead so much later
 
 
 def grow_back(history: History) -> Finding:
@@ -32,6 +33,8 @@ def grow_back(history: History) -> Finding:
                 f"{attempt.name} went on with {attempt.world_size} for {waited_s:.1f} s although there was"
                 f" room for {size}, allowed are {bound_s:g} s",
             )
+    if (vain := _resized_in_vain(history)) is not None:
+        return failed(NAME, vain)
     grown = _grown(history)
     if grown is not None:
         return passed(NAME, f"grew to {grown.world_size} in {grown.name}")
@@ -55,6 +58,24 @@ def _waited(history: History, attempt: Attempt, room_: list[tuple[float, int]]) 
             size = possible
             longest = max(longest, (stop_s - since_s, size))
     return longest
+
+
+def _resized_in_vain(history: History) -> str | None:
+    """An attempt that was left for a larger one is followed by a larger one, unless something took nodes meanwhile or
+    another driver did."""
+    for before, after in itertools.pairwise(history.attempts):
+        if before.end is None or before.end.cause != "resized" or after.start.term != before.start.term:
+            continue
+        if after.world_size <= before.world_size and not _disturbed(history, before.begin_s, after.begin_s):
+            return f"{before.name} was resized from {before.world_size} to {after.world_size}"
+    return None
+
+
+def _disturbed(history: History, from_s: float, to_s: float) -> bool:
+    """Whether a node may have been lost in this time, a little before it included: losses are noticed late."""
+    taken = (event for event in history.all(FaultInjected) if event.name in TAKES_NODES)
+    times = [event.at_s for event in (*taken, *history.all(NodeLeft))]
+    return any(from_s - NOTICED_WITHIN_S <= at_s <= to_s + CLOCK_SKEW_S for at_s in times)
 
 
 def _without_stalls(

@@ -32,12 +32,15 @@ from shaketable.chaos.invariants.view import (
 from shaketable.chaos.plan import Finding
 
 NAME = "single-writer"
+LEAVES_WITHIN_S = (
+    45.0  # of two drivers the older; it looks every 5 s by default, and Ray takes its time to shut down
+)
 
 
 def single_writer(history: History) -> Finding:
     if not history.has_log and not history.commits:
         return not_applicable(NAME, "the subject has no log and testified no commit")
-    for check in (_log, _terms, _attempts, _commits, _testimony, _superseded):
+    for check in (_log, _terms, _attempts, _commits, _testimony, _superseded, _lingering):
         if (wrong := next(check(history), None)) is not None:
             return failed(NAME, wrong)
     terms = len(history.of(Opening))
@@ -80,7 +83,15 @@ def _terms(history: History) -> Iterator[str]:
 def _attempts(history: History) -> Iterator[str]:
     """Never two attempts open at the same time, and each ends once."""
     opened: Start | None = None
+    last, over = 0, ""
     for entry in history.entries:
+        if history.has_log and over:
+            yield f"{entry.place} was written although the run had finished ({over})"
+        if history.has_log and isinstance(entry, Start):
+            if entry.attempt <= last:
+                yield f"attempt {entry.attempt} ({entry.place}) has a number that had been used, the last was {last}"
+            last = entry.attempt
+        over = entry.place if isinstance(entry, Finale) and entry.outcome == "finished" else over
         if isinstance(entry, Opening) and not history.has_log:
             opened = None  # without a log a killed driver's attempt ends unsaid
         elif isinstance(entry, Start):
@@ -151,6 +162,21 @@ def _superseded(history: History) -> Iterator[str]:
             late_s = event.at_s - began.at_s
             if late_s > CLOCK_SKEW_S:
                 yield f"the driver of term {did[1]} {did[0]} {late_s:.1f} s after term {began.term} had begun"
+
+
+def _lingering(history: History) -> Iterator[str]:
+    """A driver looks every few seconds whether another has taken over, also when it has nothing to write."""
+    terms = [began for began in history.all(TermBegan) if not began.finished] if history.has_log else []
+    for older, newer in itertools.pairwise(sorted(terms, key=lambda began: began.term)):
+        launch = history.launch_of(older)
+        if launch is None or newer.term <= older.term:
+            continue
+        gone_s = launch.exited.at_s if launch.exited is not None else history.events[-1].at_s
+        if gone_s - newer.at_s > LEAVES_WITHIN_S:
+            yield (
+                f"the driver of term {older.term} was still there {gone_s - newer.at_s:.1f} s after term {newer.term}"
+                f" had begun, allowed are {LEAVES_WITHIN_S:g} s"
+            )
 
 
 def _did(event: Event) -> tuple[str, int] | None:

@@ -110,6 +110,11 @@ def _failed(history: History) -> Iterator[str]:
             yield f"term {ended.term} said failed, but {own[-1].name} had finished ({own[-1].end.place})"
 
 
+def _log_is_gone(said: RunEnded) -> bool:
+    """Then its end cannot be recorded, and the error says so; a driver that never opened the run has none to record."""
+    return said.term == 0 or " log " in (said.error or "")
+
+
 def _interrupted(history: History) -> Iterator[str]:
     faults = [event for event in history.all(FaultInjected) if event.name in INTERRUPTIONS]
     for ended in history.all(RunEnded):
@@ -127,5 +132,9 @@ def _log(history: History) -> Iterator[str]:
     last = finales[-1] if finales else None
     if ended.outcome in ("finished", "failed") and (last is None or last.outcome != ended.outcome):
         yield f"said {ended.outcome}, the log says {last.outcome if last else 'nothing of an end'}"
+    for said in history.all(RunEnded):
+        recorded = any(entry.outcome == "failed" and entry.term == said.term for entry in finales)
+        if said.outcome == "failed" and said.term < ended.term and not recorded and not _log_is_gone(said):
+            yield f"term {said.term} said failed, the log holds no end of it"
     if ended.outcome == "interrupted" and last is not None and last.term == ended.term:
         yield f"said interrupted, the log says {last.outcome} ({last.place})"

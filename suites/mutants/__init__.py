@@ -1,8 +1,8 @@
 """Mutants: the runtime broken on purpose, to prove that the harness notices.
 
-A mutant is a patch that is loaded in the driver, the agents and the children alike, by an environment variable and
-a `sitecustomize.py` on their path; the runtime knows nothing of it. This file is the literal registry and imports
-nothing of the runtime: `patches.py` holds the patches, `site/sitecustomize.py` applies them.
+A mutant is a patch of the real code; the runtime knows nothing of it. Real drivers, agents and children get it by an
+environment variable and a `sitecustomize.py` on their path (`loaded`), the simulation in its own process
+(`patches.applied`). `defects/` holds them, and imports nothing of the runtime.
 """
 
 from __future__ import annotations
@@ -11,73 +11,25 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from shaketable.suites.mutants.defects import (  # noqa: F401  each registers its own
+    acting,
+    capacity,
+    charging,
+    committing,
+    ending,
+    fencing,
+    holding,
+    resuming,
+    working,
+)
+from shaketable.suites.mutants.defining import MUTANTS, Mutant
+
+__all__ = ["CANARY", "ENV", "MUTANTS", "SITE", "Mutant", "canary_name", "loaded"]
 
 ENV = "SHAKETABLE_MUTANT"
 SITE = Path(__file__).parent / "site"
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """`patches`: which function of `patches.py` gets which module of the runtime once that has been imported.
-    `experiment` is a catalogue experiment that must FAIL by the invariant `caught_by`."""
-
-    name: str
-    description: str
-    patches: tuple[tuple[str, str], ...]
-    experiment: str
-    caught_by: str
-
-
-RUNTIME = "shaketable.runtime"
-MUTANTS: dict[str, Mutant] = {
-    mutant.name: mutant
-    for mutant in (
-        Mutant(
-            "resume-from-scratch",
-            "a worker is told that there is no checkpoint to resume from",
-            ((f"{RUNTIME}.session", "no_checkpoint"),),
-            experiment="worker-crash",
-            caught_by="resume-from-checkpoint",
-        ),
-        Mutant(
-            "budget-off-by-one",
-            "a limit of n allows n + 1 retries",
-            ((f"{RUNTIME}.budget", "one_more_retry"),),
-            experiment="worker-crash-beyond-budget",
-            caught_by="failure-budget",
-        ),
-        Mutant(
-            "commit-before-upload",
-            "a checkpoint is committed when it is reported, whatever becomes of its upload",
-            ((f"{RUNTIME}.attempt", "vote_at_once"),),
-            experiment="driver-sigkill-upload",
-            caught_by="durability",
-        ),
-        Mutant(
-            "world-above-max",
-            "one worker more than max is asked for and used",
-            ((f"{RUNTIME}.scaling", "one_worker_more"),),
-            experiment="spare-node",
-            caught_by="world-size-bounds",
-        ),
-        Mutant(
-            "workers-not-killed",
-            "workers of an attempt that is over are left alone",
-            ((f"{RUNTIME}.agent", "no_kill"),),
-            experiment="node-added",
-            caught_by="liveness",
-        ),
-        Mutant(
-            "fence-ignored",
-            "a driver that another has superseded goes on",
-            ((f"{RUNTIME}.runlog", "write_past_the_fence"),),
-            experiment="two-drivers",
-            caught_by="single-writer",
-        ),
-    )
-}
 CANARY = "resume-from-scratch"
 
 

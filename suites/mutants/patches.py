@@ -1,28 +1,41 @@
-"""The patches themselves: each takes a module of the runtime that has just been imported, and breaks it.
+"""Putting mutants into a process: into one that has just imported a module of the runtime (`apply`, called by
+`site/sitecustomize.py`), or into this one for a while (`applied`, for the simulation).
 
-A patch that no longer fits raises AttributeError, the process dies of it, and the canary is not caught: a mutant that
-does nothing is never mistaken for a harness that sees nothing.
+A patch that no longer fits raises: a mutant that does nothing is never mistaken for a harness that sees nothing.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 from shaketable.suites import mutants
+from shaketable.suites.mutants.defining import taken_back
 
 
 def apply(module: ModuleType) -> None:
-    """Called by `sitecustomize.py` for every module of the runtime, and for ray, that this process imports."""
+    """Called for every module of the runtime, and for ray, that this process imports."""
     if module.__name__ == "ray":
         _carry_to_workers(module)
         return
-    for name, patch in mutants.MUTANTS[os.environ[mutants.ENV]].patches:
-        if name == module.__name__:
-            globals()[patch](module)
+    mutant = mutants.MUTANTS[os.environ[mutants.ENV]]
+    if mutant.module == module.__name__:
+        mutant.patch(module)
+
+
+@contextmanager
+def applied(name: str) -> Iterator[None]:
+    """The runtime of this process has the mutant inside, and is as it was afterwards. No name: nothing is done."""
+    with taken_back():
+        if name:
+            mutant = mutants.MUTANTS[name]
+            mutant.patch(importlib.import_module(mutant.module))
+        yield
 
 
 def _carry_to_workers(ray: ModuleType) -> None:
@@ -37,61 +50,3 @@ def _carry_to_workers(ray: ModuleType) -> None:
         return original(*arguments, **keywords)
 
     ray.init = init  # type: ignore[attr-defined]
-
-
-def no_checkpoint(session: ModuleType) -> None:
-    _replace(session.Session, "get_checkpoint", lambda original: lambda self: None)
-
-
-def one_more_retry(budget: ModuleType) -> None:
-    _replace(budget, "exhausted", lambda original: lambda spent, limit: original(spent - 1, limit))
-
-
-def vote_at_once(attempt: ModuleType) -> None:
-    """Every rank's vote is in as soon as its upload has begun, with no files to be missed."""
-
-    def make(original: Any) -> Any:
-        def reported(of: Any, rank: int, index: int, metrics: Any, *, uploading: bool) -> None:
-            original(of, rank, index, metrics, uploading=uploading)
-            if uploading:
-                attempt.uploaded(of, rank, index, ())
-
-        return reported
-
-    _replace(attempt, "reported", make)
-
-
-def one_worker_more(scaling: ModuleType) -> None:
-    def make(original: Any) -> Any:
-        return lambda self, min_workers, max_workers: original(self, min_workers, max_workers + 1)
-
-    _replace(scaling.Bounds, "__init__", make)
-
-
-def no_kill(agent: ModuleType) -> None:
-    _replace(agent, "_killpg", lambda original: lambda pid: None)
-
-
-def write_past_the_fence(runlog: ModuleType) -> None:
-    """What another driver's record should have stopped is written behind it."""
-
-    def make(original: Any) -> Any:
-        def append(self: Any, record: Any) -> Any:
-            try:
-                return original(self, record)
-            except (runlog.Fenced, runlog.NumberTaken):
-                stored = self._stamped(record)
-                number = self._records.highest() + 1
-                while not self._records.create(number, runlog._encode(stored)):
-                    number += 1
-                return number, stored
-
-        return append
-
-    _replace(runlog.RunLog, "append", make)
-    _replace(runlog.RunLog, "check_fence", lambda original: lambda self: None)
-
-
-def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Puts `make(original)` in the place of `owner.name`, which must exist."""
-    setattr(owner, name, make(getattr(owner, name)))

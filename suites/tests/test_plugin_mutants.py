@@ -12,7 +12,6 @@ import pytest
 
 from shaketable.suites import mutants
 from shaketable.suites.catalogue import catalogue
-from shaketable.suites.mutants import patches
 
 
 def python(code: str, **environment: str) -> str:
@@ -24,7 +23,8 @@ def python(code: str, **environment: str) -> str:
 
 
 def with_site(mutant: str) -> dict[str, str]:
-    return {mutants.ENV: mutant, "PYTHONPATH": str(mutants.SITE)}
+    path = os.pathsep.join(filter(None, (str(mutants.SITE), os.environ.get("PYTHONPATH"))))
+    return {mutants.ENV: mutant, "PYTHONPATH": path}
 
 
 def test_a_process_with_the_variable_and_the_path_has_the_mutant() -> None:
@@ -32,26 +32,29 @@ def test_a_process_with_the_variable_and_the_path_has_the_mutant() -> None:
     assert python(code, **with_site("resume-from-scratch")) == "None"
 
 
-@pytest.mark.parametrize("name", mutants.MUTANTS)
-def test_every_mutant_still_fits_the_runtime(name: str) -> None:
-    modules = [module for module, _ in mutants.MUTANTS[name].patches]
-    code = f"import importlib; [importlib.import_module(m) for m in {modules!r}]; print('patched')"
+FITS = ("resume-from-scratch", "budget-off-by-one", "commit-before-upload", "world-above-max", "workers-not-killed",
+        "fence-ignored", "stop-not-noticed", "term-not-raised", "restored-without-momentum")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_mutant_fits_the_runtime_of_a_real_driver(name: str) -> None:
+    module = mutants.MUTANTS[name].module
+    code = f"import importlib; importlib.import_module({module!r}); print('patched')"
     assert python(code, **with_site(name)) == "patched"
 
 
 @pytest.mark.parametrize("name", mutants.MUTANTS)
-def test_every_mutant_names_patches_and_an_experiment_that_there_are(name: str) -> None:
+def test_every_mutant_names_an_experiment_and_invariants_that_there_are(name: str) -> None:
     mutant = mutants.MUTANTS[name]
-    assert all(callable(getattr(patches, patch)) for _, patch in mutant.patches)
-    assert mutant.experiment in {entry.name for entry in catalogue()}
+    assert mutant.experiment in {"", *(entry.name for entry in catalogue())}
     from shaketable.chaos.judge import INVARIANTS
 
-    assert mutant.caught_by in INVARIANTS
+    assert mutant.caught_by[0] in INVARIANTS
 
 
 def test_a_mutant_that_no_longer_fits_is_an_error_and_not_a_mutant_that_does_nothing() -> None:
     with pytest.raises(AttributeError):
-        patches.no_checkpoint(importlib.import_module("shaketable.runtime.budget"))
+        mutants.MUTANTS["resume-from-scratch"].patch(importlib.import_module("shaketable.runtime.budget"))
 
 
 def test_a_process_without_the_variable_is_left_alone_and_starts_without_us() -> None:

@@ -281,7 +281,7 @@ class Group:
         if self.world.rng.random() < self.world.chance.upload:
             self._upload_failed(worker, index)
             return
-        path = f"state-{fork.rank}.json" if self.world.chain.sharded else STATE_FILE
+        path = f"state-{fork.rank}-of-{fork.world_size}.json" if self.world.chain.sharded else STATE_FILE
         file = self.world.checkpoints.upload(name, path, content)
         agent.up(ev.UploadFinished(fork.attempt, fork.rank, index, (file,)))
         worker.uploading = False

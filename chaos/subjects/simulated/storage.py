@@ -101,7 +101,15 @@ class SimulatedCheckpoints:
             found = Content.decode(data)
         if found is None:
             raise NotRestored(f"{commit.checkpoint} holds no state")
+        _check_shards(commit)
         return found
+
+
+def _check_shards(commit: CheckpointCommitted) -> None:
+    """As the job does when it reads one (`workloads/chain_checkpoint.py`)."""
+    name = commit.files[0].path
+    if name != STATE_FILE and len(commit.files) != int(name.removesuffix(".json").rpartition("-")[2]):
+        raise NotRestored(f"{commit.checkpoint} has the shards {[file.path for file in commit.files]} only")
 
 
 def checksum(data: bytes) -> str:

@@ -1,0 +1,225 @@
+"""`python -m shaketable.suites.mutants`: every mutant has to be caught, in simulation first, on a real cluster
+where only that can tell. Ctrl-C ends it with what is known so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shaketable.chaos.errors import nearest
+from shaketable.suites.mutants import MUTANTS, Mutant
+from shaketable.suites.mutants.hunting import CONTROL, Caught, Sighted, hunt, ignore_interrupts, sight
+from shaketable.suites.mutants.table import markdown, only_by, write_between_marks
+
+AT_ONCE = 2
+REAL_WITHIN_S = 400.0  # one experiment on a real cluster
+EXAMPLES = """examples:
+  python -m shaketable.suites.mutants                       all of them; exit code 1 when one is missed
+  python -m shaketable.suites.mutants --only growth-never   one (may be repeated)
+  python -m shaketable.suites.mutants --simulated-only      without the real cluster
+  python -m shaketable.suites.mutants --json mutants.json   also as a list of {name, caught, by, schedules}
+  python -m shaketable.suites.mutants --table               which mutants only one invariant catches
+  python -m shaketable.suites.mutants --list                names and what they break
+"""
+
+T = TypeVar("T")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    chosen = [MUTANTS[name] for name in options.only] or list(MUTANTS.values())
+    if options.list:
+        for mutant in chosen:
+            print(f"{mutant.name:38} {mutant.description}")
+        return 0
+    if options.table:
+        return _table(chosen, options)
+    return _hunt_all(chosen, options)
+
+
+# ---- caught or missed
+
+
+def _hunt_all(chosen: Sequence[Mutant], options: argparse.Namespace) -> int:
+    wanted = [m for m in chosen if m.tried == "simulation" or not options.simulated_only]
+    found: list[Caught] = []
+    sound, interrupted = True, False
+    try:
+        for caught in _all_of_them(wanted, options):
+            if caught.name == CONTROL:
+                sound = not caught.caught
+                print(_control_line(caught), flush=True)
+            else:
+                found.append(caught)
+                print(_line(caught), flush=True)
+    except KeyboardInterrupt:
+        interrupted = True
+    if options.json is not None:
+        options.json.write_text(json.dumps([_as_json(each) for each in found], indent=2) + "\n")
+    print(f"{sum(each.caught for each in found)} of {len(wanted)} caught", flush=True)
+    if interrupted:
+        return 130
+    return 0 if sound and len(found) == len(wanted) and all(each.caught for each in found) else 1
+
+
+def _all_of_them(wanted: Sequence[Mutant], options: argparse.Namespace) -> Iterator[Caught]:
+    names = [CONTROL, *(mutant.name for mutant in wanted if mutant.tried == "simulation")]
+    most = {CONTROL: options.control}
+    with _pool() as pool:
+        calls = [pool.submit(hunt, name, options.seed, most.get(name, options.schedules)) for name in names]
+        yield from (call.result() for call in _cancelled_at_the_end(pool, calls))
+    for mutant in wanted:
+        if mutant.tried == "local":
+            yield _on_a_real_cluster(mutant)
+
+
+def _line(caught: Caught) -> str:
+    if not caught.caught:
+        tried = (
+            f"in {caught.schedules} schedules" if caught.schedules else f"on a real cluster: {caught.reason}"
+        )
+        return f"MISSED  {caught.name}  {tried}"
+    after = (
+        f"after {caught.schedules} schedules" if caught.schedules else f"on a real cluster: {caught.reason}"
+    )
+    return f"caught  {caught.name}  by {caught.by}  {after}"
+
+
+def _control_line(control: Caught) -> str:
+    if control.caught:
+        return f"CONTROL FAILED: without a mutant {control.by} in schedule {control.schedules - 1}: {control.reason}"
+    return f"control: no violation in {control.schedules} schedules without a mutant"
+
+
+def _as_json(caught: Caught) -> dict[str, Any]:
+    return {
+        "name": caught.name, "caught": caught.caught, "by": caught.by or None, "schedules": caught.schedules,
+    }  # fmt: skip
+
+
+def _on_a_real_cluster(mutant: Mutant) -> Caught:
+    """As a user would: `shaketable run EXPERIMENT --mutant NAME`, and what its findings say."""
+    with tempfile.TemporaryDirectory(prefix="shaketable-mutant-") as folder:
+        out = Path(folder) / "run.json"
+        command = [
+            sys.executable, "-m", "shaketable.suites.cli", "run", mutant.experiment, "--mutant", mutant.name,
+            "--results", str(Path(folder) / "results"), "--json", str(out),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=REAL_WITHIN_S
+            )
+        except subprocess.TimeoutExpired:
+            return Caught(mutant.name, "", 0, f"{mutant.experiment} took more than {REAL_WITHIN_S:g} s")
+        if not out.exists():
+            return Caught(mutant.name, "", 0, f"{mutant.experiment}: {done.stdout.strip()[-200:]}")
+        result = json.loads(out.read_text())["results"][0]
+    failed = [each["invariant"] for each in result["findings"] if each["status"] == "FAIL"]
+    by = next((name for name in failed if name in mutant.caught_by), "")
+    said = f"{mutant.experiment}: {result['verdict']} {'' if by else result['reason']}"
+    return Caught(mutant.name, by, 0, said.strip())
+
+
+# ---- which invariant is needed for what
+
+
+def _table(chosen: Sequence[Mutant], options: argparse.Namespace) -> int:
+    simulated = [mutant.name for mutant in chosen if mutant.tried == "simulation"]
+    sighted: list[Sighted] = []
+    with _pool() as pool:
+        calls = [pool.submit(sight, name, options.seed, options.sightings) for name in simulated]
+        for call in _cancelled_at_the_end(pool, calls):
+            sighted.append(call.result())
+            print(f"{sighted[-1].name}: {dict(sighted[-1].by)}", file=sys.stderr, flush=True)
+    local = [mutant for mutant in chosen if mutant.tried == "local"]
+    text = markdown(sighted, local, options.seed)
+    print(text)
+    if options.markdown is not None:
+        write_between_marks(options.markdown, text)
+    return 0 if all(only_by(sighted, local).values()) else 1
+
+
+# ---- processes
+
+
+def _pool() -> Executor:
+    return ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn"), initializer=ignore_interrupts)
+
+
+def _cancelled_at_the_end(pool: Executor, calls: Sequence[T]) -> Iterator[T]:
+    try:
+        yield from calls
+    except BaseException:
+        for process in (getattr(pool, "_processes", None) or {}).values():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+# ---- arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m shaketable.suites.mutants", epilog=EXAMPLES,
+        description="Breaks the runtime on purpose, one small defect at a time: the harness has to see each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add: Callable[..., Any] = parser.add_argument
+    add(
+        "--only",
+        action="append",
+        default=[],
+        type=_name,
+        metavar="NAME",
+        help="this mutant only; may be repeated",
+    )
+    add("--simulated-only", action="store_true", help="leave out those that need a real cluster")
+    add("--seed", type=int, default=1, metavar="N", help="of the schedules (default: %(default)s)")
+    add(
+        "--schedules",
+        type=_count,
+        default=1500,
+        metavar="N",
+        help="tried at most for each (default: %(default)s)",
+    )
+    add("--control", type=_count, default=300, metavar="N", help="without a mutant (default: %(default)s)")
+    add("--json", type=Path, metavar="FILE", help="also write the results there")
+    add("--table", action="store_true", help="which mutants only one invariant catches, instead")
+    add(
+        "--sightings",
+        type=_count,
+        default=100,
+        metavar="N",
+        help="schedules of each for --table (%(default)s)",
+    )
+    add("--markdown", type=Path, metavar="FILE", help="also put the table between the marks in FILE")
+    add("--list", action="store_true", help="names and what they break, and nothing else")
+    return parser
+
+
+def _name(text: str) -> str:
+    if text not in MUTANTS:
+        raise argparse.ArgumentTypeError(f"no mutant is called {text!r}; {nearest(text, MUTANTS)}")
+    return text
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least one")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

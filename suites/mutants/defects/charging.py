@@ -1,0 +1,151 @@
+"""What an ending is called, and what it is charged to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shaketable.suites.mutants.defining import defect, replace, replace_item
+
+BUDGET = "failure-budget"
+
+
+@defect("budget", BUDGET, experiment="worker-crash-beyond-budget")
+def budget_off_by_one(budget: Any) -> None:
+    """a limit of n allows n + 1 retries"""
+    replace(budget, "exhausted", lambda original: lambda spent, limit: original(spent - 1, limit))
+
+
+@defect("budget", BUDGET, experiment="worker-crash")
+def budget_one_too_small(budget: Any) -> None:
+    """a limit of n allows n - 1 retries"""
+    replace(
+        budget, "exhausted", lambda original: lambda spent, limit: spent > 0 and original(spent + 1, limit)
+    )
+
+
+@defect("fold", BUDGET, experiment="driver-sigkill")
+def budget_reset_by_a_new_driver(fold: Any) -> None:
+    """whoever takes a run over begins with nothing spent"""
+
+    def make(original: Any) -> Any:
+        def opened(state: Any, record: Any) -> Any:
+            return fold.replace(original(state, record), spent=dict.fromkeys(fold.ACCOUNTS, 0))
+
+        return opened
+
+    replace_item(fold._RULES, fold.Opened, make)
+
+
+@defect("fold", BUDGET, experiment="reopened")
+def budget_kept_by_a_reopened_run(fold: Any) -> None:
+    """a run that has failed and is launched again begins with everything spent"""
+
+    def make(original: Any) -> Any:
+        return lambda state, record: fold.replace(original(state, record), spent=state.spent)
+
+    replace_item(fold._RULES, fold.Opened, make)
+
+
+@defect("fold", BUDGET, experiment="worker-crash")
+def charged_twice(fold: Any) -> None:
+    """every charge counts for two"""
+
+    def make(original: Any) -> Any:
+        def ended(state: Any, record: Any) -> Any:
+            after = original(state, record)
+            twice = {name: 2 * after.spent[name] - state.spent[name] for name in after.spent}
+            return fold.replace(after, spent=twice)
+
+        return ended
+
+    replace_item(fold._RULES, fold.AttemptEnded, make)
+
+
+@defect("fold", BUDGET, experiment="driver-sigkill")
+def driver_lost_charged(fold: Any) -> None:
+    """an attempt whose driver was lost counts as a failure"""
+
+    def make(original: Any) -> Any:
+        def ended(state: Any, record: Any) -> Any:
+            after = original(state, record)
+            more = after.spent["max_failures"] + (record.cause == "driver_lost")
+            return fold.replace(after, spent={**after.spent, "max_failures": more})
+
+        return ended
+
+    replace_item(fold._RULES, fold.AttemptEnded, make)
+
+
+@defect("budget", BUDGET, experiment="node-sigterm")
+def preemption_charged(budget: Any) -> None:
+    """the loss of an announced node is charged to max_failures"""
+    replace_item(budget.ACCOUNT_OF, "preempted", lambda _: "max_failures")
+
+
+@defect("budget", BUDGET, experiment="node-added")
+def resize_charged(budget: Any) -> None:
+    """growing is charged to max_failures"""
+    replace_item(budget.ACCOUNT_OF, "resized", lambda _: "max_failures")
+
+
+@defect("budget", BUDGET, experiment="driver-sigterm")
+def interrupt_charged(budget: Any) -> None:
+    """an attempt that SIGTERM ended is charged to max_failures"""
+    replace_item(budget.ACCOUNT_OF, "interrupted", lambda _: "max_failures")
+
+
+@defect("budget", BUDGET, experiment="node-sigkill")
+def node_loss_not_charged(budget: Any) -> None:
+    """a lost node costs nothing"""
+    replace_item(budget.ACCOUNT_OF, "node_lost", lambda _: None)
+
+
+@defect("budget", BUDGET, experiment="worker-exception")
+def error_not_charged(budget: Any) -> None:
+    """an exception in the training function costs nothing"""
+    replace_item(budget.ACCOUNT_OF, "worker_error", lambda _: None)
+
+
+@defect("budget", BUDGET)
+def start_failure_not_charged(budget: Any) -> None:
+    """start failures are never counted"""
+    replace_item(budget.ACCOUNT_OF, "start_failed", lambda _: None)
+
+
+@defect("attempt", BUDGET)
+def start_failure_taken_for_an_error(attempt: Any) -> None:
+    """an ending before all ranks were in is settled as if they had been"""
+    replace(attempt, "settle", lambda original: lambda signs, **_: original(signs, all_entered=True))
+
+
+@defect("controller.endings", BUDGET, experiment="node-sigterm")
+def echo_taken_for_the_cause(endings: Any) -> None:
+    """what a peer says of a lost rank counts as its own failure"""
+
+    def make(original: Any) -> Any:
+        def sign(m: Any, kind: str, *rest: Any) -> Any:
+            return original(m, "error" if kind == "collateral" else kind, *rest)
+
+        return sign
+
+    replace(endings, "sign", make)
+
+
+@defect("controller.endings", BUDGET)
+def preemption_limit_ignored(endings: Any) -> None:
+    """max_preemption_failures limits nothing"""
+
+    def make(original: Any) -> Any:
+        def spent_account(m: Any) -> Any:
+            account = original(m)
+            return None if account == "max_preemption_failures" else account
+
+        return spent_account
+
+    replace(endings, "spent_account", make)
+
+
+@defect("capacity", BUDGET, experiment="node-sigterm")
+def notice_ignored(capacity: Any) -> None:
+    """that a node has been announced to go changes nothing"""
+    replace(capacity.Capacity, "doomed", lambda original: lambda self, node_id: False)

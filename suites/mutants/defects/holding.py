@@ -1,0 +1,38 @@
+"""The hold: a resize or a preemption that loses no step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shaketable.suites.mutants.defining import defect, replace, replace_item
+
+
+@defect("controller.core", "liveness", "grow-back")
+def hold_at_a_report_that_has_been(core: Any) -> None:
+    """all ranks are asked to stop at a report that some have returned from"""
+
+    def make(original: Any) -> Any:
+        def answered(m: Any, event: Any) -> None:
+            original(m, event)
+            for place, command in enumerate(m.commands):
+                if isinstance(command, core.ev.HoldAt):
+                    m.live.hold.target -= 2
+                    m.commands[place] = core.ev.HoldAt(command.attempt, command.index - 2)
+
+        return answered
+
+    replace_item(core.HANDLERS, core.ev.HoldAnswered, make)
+
+
+@defect("controller.holding", "liveness")
+def hold_cancelled_in_silence(holding: Any) -> None:
+    """a hold is given up, and the ranks that wait in it are not told"""
+
+    def make(original: Any) -> Any:
+        def cancel(m: Any, why: str) -> None:
+            original(m, why)
+            m.commands[:] = [c for c in m.commands if not isinstance(c, holding.ev.CancelHold)]
+
+        return cancel
+
+    replace(holding, "cancel_hold", make)

@@ -1,0 +1,107 @@
+"""Where an attempt goes on from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from shaketable.suites.mutants.defining import defect, replace
+
+RESUME = "resume-from-checkpoint"
+
+
+@defect("session", RESUME, experiment="worker-crash", tried="local")
+def resume_from_scratch(session: Any) -> None:
+    """a worker is told that there is no checkpoint to resume from"""
+    replace(session.Session, "get_checkpoint", lambda original: lambda self: None)
+
+
+@defect("controller.starting", RESUME, experiment="worker-crash")
+def resume_not_passed_on(starting: Any) -> None:
+    """the record of an attempt names its checkpoint, the agents are not told"""
+
+    def make(original: Any) -> Any:
+        def start(m: Any, decision: Any) -> None:
+            original(m, decision)
+            _change(m, starting.ev.StartAttempt, resume=None)
+
+        return start
+
+    replace(starting, "_start", make)
+
+
+@defect("fold", RESUME, experiment="worker-crash")
+def resume_from_an_older_commit(fold: Any) -> None:
+    """the commit before the latest counts as the latest"""
+    replace(
+        fold.RunState, "latest", lambda original: property(lambda self: [None, *self.commits[-2:]][:2][-1])
+    )
+
+
+@defect("controller.endings", "durability", RESUME, experiment="driver-sigkill-upload")
+def resume_from_an_uncommitted_upload(endings: Any) -> None:
+    """what was still being uploaded when an attempt ended is committed as it is"""
+
+    def make(original: Any) -> Any:
+        def close(m: Any, ending: Any) -> None:
+            for index, candidate in sorted(m.live.candidates.items()):
+                m.append(
+                    endings.rec.CheckpointCommitted(
+                        term=m.run.term, attempt=m.live.number, index=index, metrics={},
+                        files=[file for files in candidate.votes.values() for file in files],
+                        checkpoint=endings.fold.checkpoint_name(index, m.run.term, m.live.number),
+                    )
+                )  # fmt: skip
+            original(m, ending)
+
+        return close
+
+    replace(endings, "close", make)
+
+
+@defect("controller.starting", RESUME, experiment="worker-crash")
+def report_number_reused(starting: Any) -> None:
+    """the first report after a resume has the number of the report that was committed"""
+
+    def make(original: Any) -> Any:
+        def attempt(*, first_index: int, **fields: Any) -> Any:
+            return original(first_index=max(1, first_index - 1), **fields)
+
+        return attempt
+
+    replace(starting, "Attempt", make)
+
+
+@defect("fold", "single-writer", experiment="driver-sigkill")
+def attempt_number_reused(fold: Any) -> None:
+    """each driver counts its attempts from 1"""
+
+    def last_attempt(state: Any) -> int:
+        mine = [start.attempt for start in state.started[-1:] if start.term == state.term]
+        return mine[-1] if mine else 0
+
+    replace(fold.RunState, "last_attempt", lambda original: property(last_attempt))
+
+
+@defect("controller.starting", "world-size-bounds", experiment="worker-crash")
+def rank_order_stale(starting: Any) -> None:
+    """ranks are given out in another order than the attempt's record says"""
+
+    def make(original: Any) -> Any:
+        def start(m: Any, decision: Any) -> None:
+            original(m, decision)
+            _change(m, starting.ev.StartAttempt, members=m.live.members[::-1])
+
+        return start
+
+    replace(starting, "_start", make)
+
+
+def _change(m: Any, kind: type, **changes: Any) -> None:
+    """The commands of this kind that the event being handled has asked for."""
+    for place, command in enumerate(m.commands):
+        if isinstance(command, kind):
+            made = msgspec.structs.replace if isinstance(command, msgspec.Struct) else dataclasses.replace
+            m.commands[place] = made(command, **changes)  # type: ignore[type-var]
