@@ -76,6 +76,55 @@ MUTANTS: dict[str, Mutant] = {
             experiment="two-drivers",
             caught_by="single-writer",
         ),
+        Mutant(
+            "resume-from-older-commit",
+            "an attempt resumes from the commit before the latest",
+            ((f"{RUNTIME}.fold", "latest_but_one"),),
+            experiment="worker-crash",
+            caught_by="resume-from-checkpoint",
+        ),
+        Mutant(
+            "resume-from-an-older-commit",
+            "an attempt resumes from the commit before the latest",
+            ((f"{RUNTIME}.fold", "latest_but_one"),),
+            experiment="worker-crash",
+            caught_by="resume-from-checkpoint",
+        ),
+        Mutant(
+            "preemption-charged",
+            "an announced loss is charged as a failure",
+            ((f"{RUNTIME}.budget", "charge_preemptions_as_failures"),),
+            experiment="node-sigterm",
+            caught_by="failure-budget",
+        ),
+        Mutant(
+            "resize-charged",
+            "growing is charged as a failure",
+            ((f"{RUNTIME}.budget", "charge_resizes"),),
+            experiment="node-added",
+            caught_by="failure-budget",
+        ),
+        Mutant(
+            "interrupt-charged",
+            "a driver that is told to go charges its attempt as a failure",
+            ((f"{RUNTIME}.budget", "charge_interrupts"),),
+            experiment="driver-sigterm",
+            caught_by="failure-budget",
+        ),
+        Mutant(
+            "budget-reset-on-restart",
+            "a new driver forgets what was charged before it",
+            ((f"{RUNTIME}.fold", "forget_charges"),),
+            experiment="driver-sigkill",
+            caught_by="failure-budget",
+        ),
+        Mutant(
+            "budget-reset-by-a-new-driver",
+            "a new driver forgets what was charged before it",
+            ((f"{RUNTIME}.fold", "forget_charges"),),
+            experiment="driver-sigkill",
+            caught_by="failure-budget",
+        ),
     )
 }
 CANARY = "resume-from-scratch"

@@ -7,8 +7,10 @@ does nothing is never mistaken for a harness that sees nothing.
 from __future__ import annotations
 
 import functools
+import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -92,6 +94,54 @@ def write_past_the_fence(runlog: ModuleType) -> None:
     _replace(runlog.RunLog, "check_fence", lambda original: lambda self: None)
 
 
+def latest_but_one(fold: ModuleType) -> None:
+    def make(original: Any) -> Any:
+        return property(lambda state: state.commits[max(-2, -len(state.commits))] if state.commits else None)
+
+    _replace(fold.RunState, "latest", make)
+
+
+def charge_preemptions_as_failures(budget: ModuleType) -> None:
+    _replace(budget, "ACCOUNT_OF", lambda original: {**original, "preempted": "max_failures"})
+
+
+def charge_resizes(budget: ModuleType) -> None:
+    _replace(budget, "ACCOUNT_OF", lambda original: {**original, "resized": "max_failures"})
+
+
+def charge_interrupts(budget: ModuleType) -> None:
+    _replace(budget, "ACCOUNT_OF", lambda original: {**original, "interrupted": "max_failures"})
+
+
+def forget_charges(fold: ModuleType) -> None:
+    def make(original: Any) -> Any:
+        def opened(state: Any, record: Any) -> Any:
+            after = original[fold.Opened](state, record)
+            return fold.replace(after, spent=dict.fromkeys(fold.ACCOUNTS, 0))
+
+        return {**original, fold.Opened: opened}
+
+    _replace(fold, "_RULES", make)
+
+
+@contextmanager
+def applied(mutant: str) -> Iterator[None]:
+    """The mutant in this process, for simulation; afterwards the runtime is whole again."""
+    _undo.clear()
+    try:
+        for name, patch in mutants.MUTANTS[mutant].patches:
+            globals()[patch](importlib.import_module(name))
+        yield
+    finally:
+        while _undo:
+            setattr(*_undo.pop())
+
+
+_undo: list[tuple[Any, str, Any]] = []
+
+
 def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     """Puts `make(original)` in the place of `owner.name`, which must exist."""
-    setattr(owner, name, make(getattr(owner, name)))
+    original = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
+    _undo.append((owner, name, original))
+    setattr(owner, name, make(original))
