@@ -23,8 +23,19 @@ from shaketable.chaos.simulation import Played, Weather
 from shaketable.chaos.subjects.simulated.world import Pace
 from shaketable.chaos.varying import StillFails, plainer, varied
 
-WORLDS = 4  # that a firm schedule has to fail in, besides its own
 SLOW = Pace(launch=(1.5, 6.0), agent=(1.0, 8.0), fork=(0.05, 0.5), upload=(0.05, 0.3), slow=0.1)
+BUSY = Pace(
+    launch=(6.0, 9.0), agent=(8.0, 14.0), fork=(0.3, 1.0), restore=(0.1, 0.5), reap=(0.02, 0.2), slow=0.1
+)
+LATE_DRIVER, LATE_AGENT = Pace(launch=(6.0, 9.0)), Pace(agent=(8.0, 14.0))
+WORLDS = (
+    None,
+    SLOW,
+    BUSY,
+    LATE_DRIVER,
+    LATE_AGENT,
+    None,
+)  # that a firm schedule has to fail in; None: its own pace
 LASTING_UPLOAD_S = (0.15, 0.8)  # 64 MiB a file
 BIG_BYTES = 1 << 20
 WITHIN_S = 180.0
@@ -156,8 +167,8 @@ def with_help(schedule: Schedule, played: Played) -> Schedule:
 def worlds(schedule: Schedule) -> Iterator[Schedule]:
     """The schedule in its own world and in others: other chances, and everything slow."""
     big = schedule.plan.configuration.job_config.get("checkpoint_bytes", 0) >= BIG_BYTES
-    for number in range(WORLDS + 1):
-        pace = SLOW if number % 2 else schedule.weather.pace
+    for number, other in enumerate(WORLDS):
+        pace = other or schedule.weather.pace
         if big:
             pace = replace(pace, upload=LASTING_UPLOAD_S)
         seed = schedule.plan.configuration.seed + number

@@ -18,6 +18,7 @@ from shaketable.chaos.subjects.simulated.world import Chance
 PLAIN = Configuration()
 SHORT, LASTING_UPLOADS = {"steps": 40}, {"checkpoint_every": 5, "checkpoint_bytes": 64 << 20}
 SLOW_STEP_S = 0.5  # of a world that is not full yet: a node takes seconds to start
+LONG = {"steps": 40, "step_s": 0.5}  # outlasts the start of a driver on a busy machine
 STEPS_APART = 10
 HELP = ("add_node", "relaunch_driver")  # follows at once on what it makes good
 
@@ -166,10 +167,10 @@ def _bounds(workers: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def _jobs(was: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
-    """The plain job; one that grows in time however slowly a node starts; one whose uploads last; both; without the
-    job's own failure."""
+    """The plain job; one that grows in time however slowly a node starts; one that lasts; one whose uploads last; with
+    the job's own sharding and failure where it has them."""
     growing = {"full_world": most, "short_step_s": SLOW_STEP_S}
-    plain = [SHORT, SHORT | growing, SHORT | LASTING_UPLOADS, SHORT | growing | LASTING_UPLOADS]
+    plain = [SHORT, SHORT | growing, LONG, SHORT | LASTING_UPLOADS, SHORT | growing | LASTING_UPLOADS]
     sharded = [job | {"sharded": True} for job in plain] if was.get("sharded") else []
     failing = {
         key: was[key] for key in ("fail_at", "fail_rank") if was.get("fail_at") is not None and key in was

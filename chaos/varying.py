@@ -5,7 +5,7 @@ all that Hypothesis finds to go together. Hypothesis (the extra `explore`) is im
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +54,7 @@ def varied(schedule: Schedule, fails: StillFails) -> Schedule | None:
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
         suppress_health_check=list(hypothesis.HealthCheck),
     )  # fmt: skip
-    drawn = strategies.composite(lambda draw: _draw(draw, strategies, schedule, choices))()
+    drawn = _strategy(strategies, schedule, choices)
     try:
         found: Schedule = hypothesis.find(drawn, fails_still, settings=settings, random=random.Random(0))
     except hypothesis.errors.NoSuchExample:
@@ -62,27 +62,33 @@ def varied(schedule: Schedule, fails: StillFails) -> Schedule | None:
     return found
 
 
-def _draw(
-    draw: Callable[[Any], Any], strategies: Any, schedule: Schedule, choices: simpler.Options
-) -> Schedule:
-    """Shrinking goes to the first of each list: the fault dropped, the plainest value."""
+def _strategy(strategies: Any, schedule: Schedule, choices: simpler.Options) -> Any:
+    """One pick out of each list. Shrinking goes to the first of it: the fault dropped, the plainest value."""
+    there = [[False, True]] * len(choices.faults)
+    of_faults = [values for wanted in choices.faults for values in wanted.values()]
+    lists = [*there, *choices.configuration.values(), *of_faults]
+    picks = strategies.tuples(*(strategies.integers(0, _last(values)) for values in lists))
+    return picks.map(lambda picked: _picked(schedule, choices, _values(lists, picked)))
 
-    def one_of(values: list[Any]) -> Any:
-        plainer = len(values) - 1
-        as_it_was = max(1, round(plainer * AS_IT_WAS / (1 - AS_IT_WAS)))
-        return (
-            values[min(draw(strategies.integers(0, plainer + as_it_was - 1)), plainer)]
-            if plainer
-            else values[0]
-        )
 
-    dropped = {number for number in range(len(choices.faults)) if not one_of([False, True])}
-    changed = {key: one_of(values) for key, values in choices.configuration.items()}
+def _last(values: list[Any]) -> int:
+    """What a parameter was has many numbers, from that of its place on."""
+    plainer_ones = len(values) - 1
+    return plainer_ones + max(0, round(plainer_ones * AS_IT_WAS / (1 - AS_IT_WAS)) - 1)
+
+
+def _values(lists: list[list[Any]], picked: tuple[int, ...]) -> Iterator[Any]:
+    return (values[min(pick, len(values) - 1)] for values, pick in zip(lists, picked, strict=True))
+
+
+def _picked(schedule: Schedule, choices: simpler.Options, values: Iterator[Any]) -> Schedule:
+    dropped = {number for number in range(len(choices.faults)) if not next(values)}
+    configuration = {key: next(values) for key in choices.configuration}
     faults = tuple(
-        replace(fault, **{key: one_of(values) for key, values in wanted.items()})
+        replace(fault, **{key: next(values) for key in wanted})
         for fault, wanted in zip(schedule.plan.faults, choices.faults, strict=True)
     )
-    plan = simpler.changed(replace(schedule.plan, faults=faults), changed)
+    plan = simpler.changed(replace(schedule.plan, faults=faults), configuration)
     return replace(schedule, plan=simpler.without(plan, dropped, cascade=False))
 
 

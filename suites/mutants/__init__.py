@@ -77,13 +77,6 @@ MUTANTS: dict[str, Mutant] = {
             caught_by="single-writer",
         ),
         Mutant(
-            "resume-from-older-commit",
-            "an attempt resumes from the commit before the latest",
-            ((f"{RUNTIME}.fold", "latest_but_one"),),
-            experiment="worker-crash",
-            caught_by="resume-from-checkpoint",
-        ),
-        Mutant(
             "resume-from-an-older-commit",
             "an attempt resumes from the commit before the latest",
             ((f"{RUNTIME}.fold", "latest_but_one"),),
@@ -109,13 +102,6 @@ MUTANTS: dict[str, Mutant] = {
             "a driver that is told to go charges its attempt as a failure",
             ((f"{RUNTIME}.budget", "charge_interrupts"),),
             experiment="driver-sigterm",
-            caught_by="failure-budget",
-        ),
-        Mutant(
-            "budget-reset-on-restart",
-            "a new driver forgets what was charged before it",
-            ((f"{RUNTIME}.fold", "forget_charges"),),
-            experiment="driver-sigkill",
             caught_by="failure-budget",
         ),
         Mutant(
