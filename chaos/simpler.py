@@ -16,9 +16,10 @@ from shaketable.chaos.simulation import Weather
 from shaketable.chaos.subjects.simulated.world import Chance
 
 PLAIN = Configuration()
-SHORT, LASTING_UPLOADS = {"steps": 40}, {"checkpoint_every": 5, "checkpoint_bytes": 64 << 20}
+SHORT: dict[str, Any] = {"steps": 40}
+LASTING_UPLOADS: dict[str, Any] = {"checkpoint_every": 5, "checkpoint_bytes": 64 << 20}
 SLOW_STEP_S = 0.5  # of a world that is not full yet: a node takes seconds to start
-LONG = {"steps": 40, "step_s": 0.5}  # outlasts the start of a driver on a busy machine
+LONG: dict[str, Any] = {"steps": 40, "step_s": 0.5}  # outlasts the start of a driver on a busy machine
 STEPS_APART = 10
 HELP = ("add_node", "relaunch_driver")  # follows at once on what it makes good
 
@@ -149,7 +150,7 @@ def resolved(events: Sequence[AnyEvent]) -> dict[int, Target]:
 def _configuration_options(was: Configuration) -> dict[str, list[Any]]:
     least, most = _bounds(was.num_workers)
     sizes = [(a, b) for b in range(1, most + 1) for a in range(1, min(b, least) + 1)]
-    same = {
+    same: dict[str, list[Any]] = {
         "max_failures": [-1, 0, 1, 2], "max_preemption_failures": [-1, 0, 1, 2], "num_to_keep": [None, 1, 2],
         "elastic_resize_monitor_interval_s": [PLAIN.elastic_resize_monitor_interval_s],
         "heartbeat_timeout_s": [PLAIN.heartbeat_timeout_s], "seed": [PLAIN.seed],
@@ -169,7 +170,7 @@ def _bounds(workers: int | tuple[int, int]) -> tuple[int, int]:
 def _jobs(was: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
     """The plain job; one that grows in time however slowly a node starts; one that lasts; one whose uploads last; with
     the job's own sharding and failure where it has them."""
-    growing = {"full_world": most, "short_step_s": SLOW_STEP_S}
+    growing: dict[str, Any] = {"full_world": most, "short_step_s": SLOW_STEP_S}
     plain = [SHORT, SHORT | growing, LONG, SHORT | LASTING_UPLOADS, SHORT | growing | LASTING_UPLOADS]
     sharded = [job | {"sharded": True} for job in plain] if was.get("sharded") else []
     failing = {
@@ -179,8 +180,8 @@ def _jobs(was: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
 
 
 def _fault_options(number: int, fault: FaultPlan, hit: Target | None) -> dict[str, list[Any]]:
-    targets = [hit, {"rank": 0}] if fault.target and hit else [fault.target]
-    arguments = [{}] if fault.arguments else []
+    targets: list[Target | None] = [hit, {"rank": 0}] if fault.target and hit else [fault.target]
+    arguments: list[dict[str, Any]] = [{}] if fault.arguments else []
     return {
         "target": _ending_with(targets, fault.target),
         "at": _ending_with(_triggers(number, fault), fault.at),
