@@ -120,7 +120,9 @@ class Attempt:
         self.progress = Progress(self.world_size, first_index - 1)
         self.candidates: dict[int, Candidate] = {}  # by report index
         self.first: int | None = None  # the lowest of them
-        self.given_up: set[int] = set()  # of those that some rank had not come to: what it still brings is too late
+        self.given_up: set[int] = (
+            set()
+        )  # of those that some rank had not come to: what it still brings is too late
         self.commit_timer = False  # it may be armed
         self.signs: list[Sign] = []
         self.echoes_only = False  # only signs that may be collateral came in time

@@ -152,7 +152,10 @@ def run(
         typer.Option(metavar="KEY=VALUE", help="Override a configuration key; may be repeated."),
     ] = None,
     mutant: Annotated[
-        str, typer.Option(metavar="NAME", help="Break it on purpose; `python -m shaketable.suites.mutants --list`.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Break it on purpose; `python -m shaketable.suites.mutants --list`."
+        ),
     ] = "",
     train: Annotated[
         str,

@@ -10,7 +10,7 @@ import typer
 
 from shaketable.reports import results
 from shaketable.suites.catalogue import UsageError
-from shaketable.suites.commands import Json, check_json, encoded, write, command
+from shaketable.suites.commands import Json, check_json, command, encoded, write
 
 Output = Annotated[
     Path | None,

@@ -1,0 +1,185 @@
+"""Shrinking: a violation comes down to the faults that matter, in calm weather, with plain parameters, always the same
+way; and what is written of it passes on the healthy runtime and fails on the broken one.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from shaketable.chaos import shrinking, simpler, simulation
+from shaketable.chaos.engine import arm
+from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.exploration import Schedule, draw, explore_one
+from shaketable.chaos.history import FaultObserved, TermBegan
+from shaketable.chaos.method import (
+    after,
+    drain_node,
+    event,
+    raise_in_worker,
+    randomly,
+    rank,
+    sigkill_worker,
+    step,
+)
+from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Plan
+from shaketable.chaos.simulation import Weather
+from shaketable.chaos.subjects.simulated.world import Chance
+from shaketable.suites.mutants.patches import applied
+
+ROUGH = Weather(chance=Chance(answer=0.1, agent=0.05), settings={"unit_wait_s": 3.0}, heals=True)
+KILL = sigkill_worker(randomly(), step(5))
+
+
+def plan(*faults: FaultPlan, **configuration: object) -> Plan:
+    values = {"cluster": "simulated", "job_config": {"steps": 80, "checkpoint_every": 5}, "max_failures": -1}
+    return Plan("planted", Configuration(**(values | configuration)), faults, Expect(within_s=900.0))  # type: ignore[arg-type]
+
+
+def landed(schedule: Schedule) -> set[str]:
+    events = simulation.play(schedule.plan, arm(schedule.plan), schedule.weather).events
+    return {each.name for each in events if isinstance(each, FaultObserved)}
+
+
+def planted(schedule: Schedule) -> bool:
+    """The violation needs one fault of each of two kinds."""
+    return {"raise_in_worker", "drain_node"} <= landed(schedule)
+
+
+def crowd() -> Plan:
+    faults = [sigkill_worker(randomly(), step(3 + number)) for number in range(12)]
+    faults[4] = raise_in_worker(rank(0), {"step": 20, "after": 3})
+    faults[9] = drain_node(randomly(), after(8), deadline_s=2.0)
+    return plan(*faults, nodes=5)
+
+
+def test_of_twelve_faults_the_two_that_matter_are_left() -> None:
+    begun = Schedule(crowd(), ROUGH)
+    assert planted(begun)
+    small = shrinking.shrink(begun, planted)
+    assert sorted(fault.name for fault in small.plan.faults) == ["drain_node", "raise_in_worker"]
+    assert planted(small)
+
+
+def test_parameters_become_plain() -> None:
+    small = shrinking.shrink(Schedule(crowd(), ROUGH), planted)
+    configuration = small.plan.configuration
+    assert configuration.job_config == {"steps": 40}
+    assert (configuration.nodes, configuration.num_workers) == (1, (1, 1))
+    assert [fault.target for fault in small.plan.faults] == [{"rank": 0}, {"rank": 0}]
+    assert all("deadline_s" not in fault.arguments for fault in small.plan.faults)
+
+
+def test_the_same_schedule_shrinks_to_the_same() -> None:
+    begun = Schedule(crowd(), ROUGH)
+    assert shrinking.shrink(begun, planted) == shrinking.shrink(begun, planted)
+
+
+def test_weather_goes_first_where_it_does_not_matter() -> None:
+    asked: list[Schedule] = []
+
+    def always(schedule: Schedule) -> bool:
+        asked.append(schedule)
+        return True
+
+    small = shrinking.shrink(Schedule(plan(KILL, KILL), ROUGH), always)
+    assert asked[0].weather == Weather() and len(asked[0].plan.faults) == 2
+    assert small.weather == Weather() and not small.plan.faults
+
+
+def test_weather_that_matters_stays_and_the_rest_of_it_goes() -> None:
+    def breaks(schedule: Schedule) -> bool:
+        return schedule.weather.chance.answer > 0
+
+    small = shrinking.shrink(Schedule(plan(KILL), ROUGH), breaks)
+    assert small.weather == Weather(chance=Chance(answer=0.1))
+
+
+def test_help_that_the_run_needed_becomes_part_of_the_method() -> None:
+    """A driver is killed; the violation shows only once another has taken over."""
+
+    def second_driver(schedule: Schedule) -> bool:
+        events = simulation.play(schedule.plan, arm(schedule.plan), schedule.weather).events
+        terms = sum(isinstance(each, TermBegan) for each in events)
+        return terms == 2 and "sigkill_driver" in landed(schedule)
+
+    begun = Schedule(plan(FaultPlan("sigkill_driver", None, step(9))), ROUGH)
+    small = shrinking.shrink(begun, second_driver)
+    assert [fault.name for fault in small.plan.faults] == ["sigkill_driver", "relaunch_driver"]
+    assert small.weather == Weather()
+
+
+# ---- dropping faults
+
+
+def test_what_waits_for_a_dropped_fault_waits_for_what_that_waited_for() -> None:
+    chain = plan(
+        KILL,
+        sigkill_worker(rank(0), {"step": 7, "after": 0}),
+        sigkill_worker(rank(1), {"step": 9, "after": 1}),
+    )
+    left = simpler.without(chain, {1}, cascade=False)
+    assert [fault.at for fault in left.faults] == [{"step": 5}, {"step": 9, "after": 0}]
+
+
+def test_what_comes_right_after_a_dropped_fault_takes_its_moment() -> None:
+    chain = plan(
+        KILL,
+        sigkill_worker(rank(0), event("committed", nth=2, after=0)),
+        FaultPlan("add_node", None, after(1)),
+    )
+    left = simpler.without(chain, {1}, cascade=False)
+    assert left.faults[1] == FaultPlan("add_node", None, {"event": "committed", "nth": 2, "after": 0})
+    assert simpler.without(chain, {0, 1}, cascade=False).faults[0].at == {"event": "committed", "nth": 2}
+
+
+def test_or_is_dropped_with_it() -> None:
+    chain = plan(KILL, KILL, sigkill_worker(rank(0), after(0)), sigkill_worker(rank(0), after(2)))
+    assert simpler.without(chain, {0}, cascade=True).faults == (KILL,)
+
+
+def test_the_healing_of_a_fault_is_renumbered_with_it() -> None:
+    freeze = FaultPlan(
+        "freeze_node", {"rank": 0}, step(5), {"until": {"event": "attempt_started", "after": 2}}
+    )
+    left = simpler.without(plan(KILL, KILL, freeze), {0}, cascade=False)
+    assert left.faults[1].arguments == {"until": {"event": "attempt_started", "after": 1}}
+
+
+# ---- to an experiment
+
+
+def test_a_mutant_found_by_exploration_becomes_a_firm_experiment_of_few_faults() -> None:
+    with applied("resume-from-an-older-commit"):
+        found = ((number, explore_one(draw(1, number)).violation) for number in range(100))
+        number, finding = next((number, finding) for number, finding in found if finding)
+        shrunk = shrinking.shrink_violation(draw(1, number), finding)
+        assert explore_one(shrunk.schedule).violation is not None
+    assert finding.invariant == "resume-from-checkpoint"
+    assert shrunk.firm and shrunk.faults == len(shrunk.plan.faults) <= 3
+    assert shrunk.plan.configuration.cluster == "local"
+    assert explore_one(shrunk.schedule).violation is None
+
+
+def test_the_experiment_expects_what_the_healthy_runtime_comes_to() -> None:
+    schedule = Schedule(plan(KILL, nodes=2, max_failures=0), Weather())
+    healthy = simulation.play(schedule.plan, arm(schedule.plan))
+    expect = shrinking.as_experiment(schedule, healthy).expect
+    assert (expect.outcome, expect.charged) == ("failed", {"max_failures": 1})
+
+
+def test_a_schedule_that_fails_in_one_world_only_is_not_firm() -> None:
+    schedule = Schedule(plan(KILL, seed=5), Weather())
+
+    def in_this_one_only(tried: Schedule) -> bool:
+        return tried.plan.configuration.seed == 5
+
+    finding = Finding("liveness", "FAIL", "planted")
+    assert not shrinking.shrink_violation(schedule, finding, in_this_one_only).firm
+
+
+def test_without_hypothesis_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(ExperimentError, match=r"pip install 'shaketable\[explore\]'"):
+        shrinking.shrink(Schedule(crowd(), ROUGH), planted)
