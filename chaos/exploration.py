@@ -94,7 +94,7 @@ def _configuration(rng: random.Random) -> Configuration:
     most = rng.randint(1, 4)
     least = rng.randint(1, most)
     job: dict[str, Any] = {
-        "steps": rng.choice((20, 40, 80, 160)), "checkpoint_every": rng.choice((2, 5, 5, 10, 20)),
+        "steps": rng.choice((20, 40, 40, 80)), "checkpoint_every": rng.choice((3, 5, 10, 10, 20)),
         "step_s": rng.choice((0.05, 0.1, 0.3)), "sharded": rng.random() < 0.3,
     }  # fmt: skip
     buggy = rng.random() < 0.05

@@ -196,6 +196,10 @@ class Group:
         passed = step - self._at
         self._advance(step)
         self._owing = dict.fromkeys(self.workers, passed)
+        for worker in (
+            self.workers
+        ):  # known since it returned from the report before, whatever it is told until it goes on
+            worker.requested = worker.holding and worker.hold_at == worker.returned + passed
         self._report_all()
         self.go_on()
 
@@ -211,7 +215,6 @@ class Group:
         """One rank's `report()`: testify, raise if asked to, hand a checkpoint over, return or wait."""
         config, fork, step = self.world.chain, worker.fork, worker.step
         index = worker.returned + passed
-        worker.requested = worker.hold_at is not None and index == worker.hold_at and worker.holding
         due = step % config.checkpoint_every == 0 or step == config.steps or worker.requested
         gives = due and (fork.rank == 0 or config.sharded)
         self._say(worker, checkpoint=gives)

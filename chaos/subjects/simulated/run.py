@@ -4,7 +4,6 @@ afterwards. The counterpart of a real cluster with real drivers.
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -53,6 +52,8 @@ class SimulatedRun:
         self.drivers: dict[int, SimulatedDriver] = {}  # by pid, those that run
         self.codes: dict[int, int] = {}  # exit codes, by pid
         self.launched = 0
+        self._looked = False
+        self._state: RunState | None = None
 
     # ---- drivers
 
@@ -133,9 +134,12 @@ class SimulatedRun:
         last = msgspec.json.decode(stored[max(stored)]) if stored else {}
         return last.get("kind") in ("run_finished", "run_failed")
 
-    @functools.cache  # noqa: B019  (a run is looked at once, when it is over)
     def _final(self) -> RunState | None:
-        try:
-            return fold(RunLog(RUN, records=self.world.records).read())
-        except (StorageError, LogViolation):
-            return None
+        """What the log says in the end, read once."""
+        if not self._looked:
+            self._looked, self.world.records.outage = True, False
+            try:
+                self._state = fold(RunLog(RUN, records=self.world.records).read())
+            except (StorageError, LogViolation):
+                self._state = None
+        return self._state
