@@ -27,6 +27,7 @@ nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests", "chaos"]
+EXPLORED = "4000"  # schedules of the seed of the day: half a minute
 
 
 @nox.session
@@ -74,6 +75,13 @@ def examples(session: nox.Session) -> None:
     _install(session, "chaos", "explore", "torch", "jax", "ray-train", tools="examples")
     session.env["SHAKETABLE_EXAMPLES"] = "all"
     _run(session, "pytest", "src/shaketable/suites/tests/test_examples.py", *session.posargs)
+
+
+@nox.session
+def explore(session: nox.Session) -> None:
+    """Random schedules of faults in simulation; arguments after `--` are those of `shaketable explore`."""
+    _install(session, "chaos", "explore")
+    _run(session, "shaketable", "explore", *(session.posargs or ("--schedules", EXPLORED)))
 
 
 @nox.session

@@ -158,8 +158,18 @@ def _write_first(explored: Explored, mutant: str, folder: Path) -> Path | None:
 def _shrunk(seed: int, first: Violation, mutant: str) -> tuple[Plan, int]:
     from shaketable.chaos.shrinking import shrink_violation
 
-    with broken(mutant):
-        shrunk = shrink_violation(exploration.draw(seed, first.number), first.finding)
+    schedule = exploration.draw(seed, first.number)
+    if not mutant:
+        shrunk = shrink_violation(schedule, first.finding)
+        return shrunk.plan, shrunk.faults
+
+    def still_fails(simpler: exploration.Schedule) -> bool:
+        with broken(mutant):
+            found = exploration.explore_one(simpler).violation
+        return found is not None and found.invariant == first.finding.invariant
+
+    # Outside of the mutant: what the experiment expects is what the healthy runtime comes to.
+    shrunk = shrink_violation(schedule, first.finding, still_fails)
     return shrunk.plan, shrunk.faults
 
 

@@ -223,14 +223,16 @@ def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
     ]
     if others or _had_room(history, attempt, left_s):
         return False  # a hold may as well have been for another notice, or for growth
-    states = (event for event in history.all(StateChanged) if notice.at_s <= event.at_s <= left_s)
+    since_s = max(notice.at_s, attempt.begin_s)
+    states = (event for event in history.all(StateChanged) if since_s <= event.at_s <= left_s)
     return any(event.state in HEEDING for event in states)
 
 
 def _left_s(history: History, attempt: Attempt, after_s: float) -> float:
     """When the controller left the attempt, by its own word; its record may be long on its way to the log."""
     term = attempt.end.term if attempt.end is not None else attempt.start.term
-    states = (event for event in history.all(StateChanged) if event.term == term and event.at_s >= after_s)
+    since_s = max(after_s, attempt.begin_s)
+    states = (event for event in history.all(StateChanged) if event.term == term and event.at_s >= since_s)
     left = next((event.at_s for event in states if event.state in LEAVING), attempt.end_s)
     return min(left, attempt.end_s)
 

@@ -117,6 +117,8 @@ class SimulatedDriver:
             return
         self._log = log
         if state.outcome == "finished":
+            for name in orphans(world.checkpoints.files, state):
+                world.checkpoints.delete(name)
             self._end("finished", metrics=state.metrics)
             return
         for name in state.deleted:
@@ -236,13 +238,15 @@ class SimulatedDriver:
             self._pipeline.appended()
 
     def check_fence(self) -> None:
-        """Every `fence_check_s`; in virtual time only when another driver has opened the run."""
+        """Every `fence_check_s`; in virtual time only once another driver has opened the run."""
         if not self.alive or self._log is None or self._controller is None:
             return
         try:
             self._log.check_fence()
         except Fenced as error:
             self.feed(ev.LogFailed(str(error), fenced=True))
+        else:
+            self.world.timeline.later(self.fence_check_s, self.check_fence)
 
     @property
     def fence_check_s(self) -> float:

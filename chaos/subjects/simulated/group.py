@@ -389,8 +389,9 @@ class Group:
 
     def halt(self, worker: Worker) -> None:
         """It, or its whole node, is stopped."""
-        self.interrupted()
-        self._halted.add(worker)
+        self.interrupted()  # which may have come true a trigger that thaws it again
+        if not worker.runs:
+            self._halted.add(worker)
 
     def thawed(self, worker: Worker) -> None:
         if worker.runs:
