@@ -63,17 +63,17 @@ def chaos(session: nox.Session) -> None:
 
 @nox.session
 def on_demand(session: nox.Session) -> None:
-    """The tests that take minutes each: Ray Train under the Recorder, hurt twice, and reproduced from the recording."""
+    """The tests that take a minute or more each: own jobs, Ray Train under the Recorder, the README's test."""
     _install(session, "chaos", "explore", "torch", "ray-train", tools="tests")
     session.env["SHAKETABLE_ON_DEMAND"] = "1"
-    _run(session, "pytest", "-k", "on_ray_train", f"--timeout={3 * TEST_TIMEOUT_S}", *session.posargs)
+    _run(session, "pytest", "-m", "on_demand", f"--timeout={3 * TEST_TIMEOUT_S}", *session.posargs)
 
 
 @nox.session
 def examples(session: nox.Session) -> None:
     """Every job of docs/examples, whole and with each bug planted in it, through an experiment: about half an hour."""
     _install(session, "chaos", "explore", "torch", "jax", "ray-train", tools="examples")
-    session.env["SHAKETABLE_EXAMPLES"] = "all"
+    session.env |= {"SHAKETABLE_EXAMPLES": "all", "SHAKETABLE_ON_DEMAND": "1"}
     _run(session, "pytest", "src/shaketable/suites/tests/test_examples.py", *session.posargs)
 
 

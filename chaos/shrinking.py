@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from shaketable.chaos import simpler, simulation
 from shaketable.chaos.engine import arm
@@ -18,7 +18,7 @@ from shaketable.chaos.exploration import Schedule, explore_one
 from shaketable.chaos.history import FaultObserved
 from shaketable.chaos.invariants.failure_budget import charged
 from shaketable.chaos.invariants.view import History
-from shaketable.chaos.plan import Expect, FaultPlan, Finding, Plan
+from shaketable.chaos.plan import Expect, FaultPlan, Finding, Outcome, Plan
 from shaketable.chaos.simulation import Played, Weather
 from shaketable.chaos.subjects.simulated.world import Pace
 from shaketable.chaos.varying import StillFails, plainer, varied
@@ -190,5 +190,5 @@ def expected(healthy: Played) -> Expect:
     history = History(healthy.events)
     ended = history.run_ended
     counts = {account: count for account, count in sorted(charged(history).items()) if count}
-    outcome: Outcome = ended.outcome if ended else "finished"  # type: ignore[assignment]  # one of them
+    outcome = cast(Outcome, ended.outcome if ended else "finished")
     return Expect(outcome=outcome, charged=counts, within_s=WITHIN_S)

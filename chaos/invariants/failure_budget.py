@@ -70,7 +70,8 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
         return f"{line.why}, and nothing was charged: its ending is not on record" if unsaid else None
     if end.cause == "preempted" and end.account not in (PREEMPTIONS, None):
         return f"{attempt.name} ended as a preemption and was charged to {end.account} ({end.place})"
-    if end.cause == "worker_error" and not _may_be_its_own(history, line):
+    ours = history.subject == "bundled"  # which tells an error from its echo
+    if ours and end.cause == "worker_error" and not _may_be_its_own(history, line):
         return f"{attempt.name} ended with an error of its own ({end.place}), but nothing made a worker raise"
     if end.account == STARTS:
         return _wrong_start_failure(history, attempt, end, line)

@@ -25,7 +25,8 @@ from shaketable.chaos.experiment_file import dump
 from shaketable.chaos.exploration import Schedule, draw, explore_one
 from shaketable.chaos.judge import judge
 from shaketable.chaos.plan import Finding, Judgement, Plan
-from shaketable.chaos.shrinking import Shrunk, StillFails, as_experiment, expected, shrink_violation, worlds
+from shaketable.chaos.shrinking import Shrunk, as_experiment, expected, shrink_violation, worlds
+from shaketable.chaos.varying import StillFails
 from shaketable.reports.results import Result
 from shaketable.suites import execution, mutants
 from shaketable.suites.mutants.patches import applied

@@ -262,13 +262,3 @@ def test_a_rank_that_is_reaped_before_it_says_that_it_has_finished_finishes_the_
     controller.handle(ev.WorkersStopped(1, 0), 2.0)
     controller.handle(ev.WorkerFinished(1, 0), 2.1)
     assert state_of(controller) is State.FINISHED
-
-
-def test_a_rank_whose_first_word_comes_last_finishes_the_run_with_its_next() -> None:
-    controller = Controller(settings(bounds=Bounds(1, 1)), opened())
-    controller.handle(ev.Begin(), 0.0)
-    controller.handle(ev.AgentReady(100, 1, "n0"), 0.1)
-    for word in (ev.WorkerFinished(1, 0), ev.WorkersStopped(1, 0), ev.WorkerEntered(1, 0)):
-        controller.handle(word, 0.2)
-    controller.handle(ev.ReportReceived(1, 0, 1, {}), 0.3)
-    assert state_of(controller) is State.FINISHED

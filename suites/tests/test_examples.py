@@ -42,6 +42,7 @@ def run(folder: Path, script: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads((folder / "run.json").read_text())["results"][0]
 
 
+@pytest.mark.on_demand
 @slow
 @pytest.mark.parametrize("example", HEALTHY)
 def test_an_example_survives_the_loss_of_a_worker_with_the_metrics_of_a_run_without(
@@ -52,6 +53,7 @@ def test_an_example_survives_the_loss_of_a_worker_with_the_metrics_of_a_run_with
     assert {"resume-from-checkpoint", "metrics-match"} <= judged(result, "PASS")
 
 
+@pytest.mark.on_demand
 @slow
 @pytest.mark.parametrize(("example", "bug"), BUGGY)
 def test_a_bug_in_how_an_example_resumes_is_caught_by_the_invariant_for_it(

@@ -107,6 +107,7 @@ def test_a_script_that_is_no_job_is_refused_and_told_what_to_do(
     assert Path(failed.log).is_file()
 
 
+@pytest.mark.on_demand
 def test_a_script_that_hangs_is_stopped_and_told_how_far_it_came(pool: ClusterPool, tmp_path: Path) -> None:
     body = (
         "import time\n"
@@ -118,6 +119,7 @@ def test_a_script_that_hangs_is_stopped_and_told_how_far_it_came(pool: ClusterPo
     assert any("waiting for a lock" in line for line in failed.output)
 
 
+@pytest.mark.on_demand
 def test_a_step_key_that_is_not_reported_lists_what_is(pool: ClusterPool, tmp_path: Path) -> None:
     body = "fit(lambda: ray.train.report({'loss': 0.5, 'epoch': 1}))"
     failed = refused(pool, tmp_path, body, step_key="global_step")
@@ -161,6 +163,7 @@ def test_an_unmodified_script_survives_a_crash_and_its_result_says_how_to_do_it_
     assert again.faults[0].at == {"step": 4, "commits": 2} and again.configuration.triggers_of == 0
 
 
+@pytest.mark.on_demand
 def test_what_a_run_writes_is_kept_in_its_result_and_not_where_the_script_says(
     pool: ClusterPool, tmp_path: Path
 ) -> None:
@@ -174,6 +177,7 @@ def test_what_a_run_writes_is_kept_in_its_result_and_not_where_the_script_says(
     assert not theirs.exists()
 
 
+@pytest.mark.on_demand
 def test_an_epoch_that_begins_again_at_0_is_red_by_the_count_of_reports(
     pool: ClusterPool, tmp_path: Path
 ) -> None:
@@ -194,6 +198,7 @@ def test_an_epoch_that_begins_again_at_0_is_red_by_its_step_key(pool: ClusterPoo
     assert control_run.steps == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.on_demand
 def test_a_driver_that_is_launched_again_under_its_own_name_resumes(
     pool: ClusterPool, tmp_path: Path
 ) -> None:
@@ -201,12 +206,14 @@ def test_a_driver_that_is_launched_again_under_its_own_name_resumes(
     assert judgement.verdict == "PASS", judgement.reason
 
 
+@pytest.mark.on_demand
 def test_a_driver_without_a_fixed_name_is_told_which_line_to_add(pool: ClusterPool, tmp_path: Path) -> None:
     judgement, _ = shaken(pool, tmp_path, *DRIVER, charged=0)
     assert judgement.verdict == "INVALID"
     assert 'run_config=ray.train.RunConfig(name="my-run", storage_path=' in judgement.reason
 
 
+@pytest.mark.on_demand
 def test_a_job_that_does_not_work_without_faults_makes_its_experiment_invalid(
     pool: ClusterPool, tmp_path: Path
 ) -> None:

@@ -22,7 +22,6 @@ from shaketable.suites.tests import ray_train_production
 from shaketable.suites.tests.test_reproduce_on_ray import LINES, story
 
 RUN_WITHIN_S = 120.0
-ON_DEMAND = "SHAKETABLE_ON_DEMAND"  # nox -s on_demand; about two minutes, for Ray Train restarts a group in 8 s or more
 KNOWN = {"no-leaks"}  # what Ray Train leaves of a cut-off upload: suites/deviations
 
 
@@ -44,7 +43,7 @@ def run_in_production(address: str, storage: Path, *kills: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.skipif(ON_DEMAND not in os.environ, reason=f"on demand: {ON_DEMAND}=1, or nox -s on_demand")
+@pytest.mark.on_demand
 def test_a_recorded_run_with_two_kills_happens_again_on_ray_train(tmp_path: Path) -> None:
     with ClusterPool() as pool:
         with pool.lease(Shape(3)) as cluster:

@@ -10,6 +10,8 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
+
 from shaketable.chaos.history import NodeJoined, read_events
 from shaketable.suites.tests.test_plugin_in_a_users_pytest import pytest_in
 
@@ -72,6 +74,7 @@ def test_the_readmes_test_has_ten_lines_and_its_noxfile_six() -> None:
     compile(python_block("@nox.session"), "noxfile.py", "exec")
 
 
+@pytest.mark.on_demand
 def test_the_readmes_test_runs_as_written_in_two_workers_that_share_nothing(tmp_path: Path) -> None:
     (tmp_path / "my_job.py").write_text(MY_JOB)
     for name in ("test_one.py", "test_two.py"):
