@@ -25,7 +25,7 @@ from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Pla
 from shaketable.chaos.simulation import Played, Weather
 from shaketable.chaos.subjects.simulated.world import Chance
 
-MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
+MEAN_FAULTS = 40  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
 
 KINDS = (
@@ -95,7 +95,7 @@ def _configuration(rng: random.Random) -> Configuration:
     least = rng.randint(1, most)
     job: dict[str, Any] = {
         "steps": rng.choice((20, 40, 40, 80)), "checkpoint_every": rng.choice((3, 5, 10, 10, 20)),
-        "step_s": rng.choice((0.05, 0.1, 0.3)), "sharded": rng.random() < 0.3,
+        "step_s": rng.choice((0.05, 0.2, 0.5)), "sharded": rng.random() < 0.3,
     }  # fmt: skip
     buggy = rng.random() < 0.05
     if buggy:
@@ -120,7 +120,7 @@ def _weather(rng: random.Random) -> Weather:
         chance=chance if rough else Chance(), heals=True,
         settings={
             "unit_wait_s": rng.choice((3.0, 30.0)), "finish_uploads_s": rng.choice((0.5, 10.0)),
-            "hold_timeout_s": rng.choice((2.0, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),
+            "hold_timeout_s": rng.choice((2.0, 4.0, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),
             "start_settle_s": rng.choice((1.0, 10.0)), "fence_check_s": rng.choice((1.0, 5.0)),
         },
     )  # fmt: skip

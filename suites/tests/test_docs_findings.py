@@ -10,7 +10,7 @@ import pytest
 
 from shaketable.suites import catalogue, deviations
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "ray-train-findings.md").read_text()
 SECTIONS = dict(re.findall(r"^### (H\d+): .*?\n(.*?)(?=^### |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 SCRIPTS = sorted((DOCS / "findings").glob("h*.py"))

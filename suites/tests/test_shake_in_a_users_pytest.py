@@ -15,7 +15,7 @@ import pytest
 from shaketable.chaos.history import NodeJoined, read_events
 from shaketable.suites.tests.test_plugin_in_a_users_pytest import pytest_in
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).resolve().parents[2] / "README.md"
 MY_JOB = '''
 import json, tempfile, time
 from pathlib import Path
