@@ -67,7 +67,8 @@ def draw(seed: int, number: int) -> Schedule:
     faults = _faults(rng, kinds, configuration)
     expect = Expect(within_s=CONVERGES_WITHIN_S)
     return Schedule(
-        Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect), _weather(rng)
+        Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect),
+        _weather(rng, configuration.job_config["step_s"]),
     )
 
 
@@ -110,7 +111,8 @@ def _configuration(rng: random.Random) -> Configuration:
     )  # fmt: skip
 
 
-def _weather(rng: random.Random) -> Weather:
+def _weather(rng: random.Random, step_s: float) -> Weather:
+    """A hold has the time that its three steps and an upload take, and sometimes not quite."""
     rough = rng.random() < 0.5
     chance = Chance(
         answer=rng.choice((0.01, 0.1)), record=rng.choice((0.0, 0.1)), upload=rng.choice((0.0, 0.02)),
@@ -120,7 +122,7 @@ def _weather(rng: random.Random) -> Weather:
         chance=chance if rough else Chance(), heals=True,
         settings={
             "unit_wait_s": rng.choice((3.0, 30.0)), "finish_uploads_s": rng.choice((0.5, 10.0)),
-            "hold_timeout_s": rng.choice((2.0, 4.0, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),
+            "hold_timeout_s": rng.choice((1.0 + 4 * step_s, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),
             "start_settle_s": rng.choice((1.0, 10.0)), "fence_check_s": rng.choice((1.0, 5.0)),
         },
     )  # fmt: skip
