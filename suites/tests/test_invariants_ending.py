@@ -47,7 +47,7 @@ def lost_and_back(seconds: float) -> Story:
 def test_a_run_that_never_grows_back_is_caught() -> None:
     reason = grow_back(lost_and_back(30).history).reason
     assert reason.startswith(
-        "attempt 2 went on with 2 for 30.0 s although there was room for 3, allowed are 11 s"
+        "attempt 2 went on with 2 for 30.0 s although there was room for 3, allowed are 16 s"
     )
 
 
