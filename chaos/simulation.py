@@ -80,9 +80,7 @@ class Played:
     help: list[FaultPlan]
     virtual_s: float
     transitions: Counter[tuple[str, str, str]]  # state, event, state after
-    crash: str = (
-        ""  # the runtime itself broke: an event in a state that does not know it, a record that is not legal
-    )
+    crash: str = ""  # how the runtime itself broke: an event that its state does not know, an illegal record
 
 
 def not_simulated(plan: Plan) -> str:
@@ -125,13 +123,9 @@ class _Play:
         self._drivers: list[AnyEvent] = []
         self._waiting: dict[type | int, list[Armed]] = {}  # by what their triggers have to be fed with
         self._steps: dict[int, Armed] = {}  # those of them that wait for a step
-        self._lowest, self._sized = (
-            math.inf,
-            False,
-        )  # of the steps waited for; whether one counts in some world only
-        self._committing = [
-            each for each in armed if each.trigger.condition.commits
-        ]  # they count commits besides
+        self._lowest = math.inf  # of the steps waited for
+        self._sized = False  # one of them counts only in a world of some size
+        self._committing = [each for each in armed if each.trigger.condition.commits]
         for each in armed:
             self._sort_in(each, None)
         self._until: list[Armed] = []

@@ -38,12 +38,11 @@ class Violation:
 
 @dataclass(slots=True)
 class Explored:
-    """What has been explored so far. `faults`: landed, by kind; `reached`: how often each row of the table was."""
+    """What has been explored so far. `faults`: landed, by kind; `transitions`: state, event, state after."""
 
     seed: int
     schedules: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    reached: Counter[Row] = field(default_factory=Counter)
     transitions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
     violated: int = 0
@@ -52,12 +51,11 @@ class Explored:
 
     @property
     def unreached(self) -> list[Row]:
-        return sorted(set(ROWS) - set(self.reached))
+        return sorted(set(ROWS) - {(state, event) for state, event, _ in self.transitions})
 
     def take(self, other: Explored) -> None:
         self.schedules += other.schedules
         self.faults.update(other.faults)
-        self.reached.update(other.reached)
         self.transitions.update(other.transitions)
         self.violated += other.violated
         self.violations = sorted([*self.violations, *other.violations], key=lambda v: v.number)[:KEPT]
@@ -77,8 +75,6 @@ def explore_chunk(seed: int, first: int, count: int, mutant: str = "") -> Explor
                 done.violated += 1
                 done.violations.append(Violation(number, outcome.violation))
     gc.freeze()  # what is left was there before: nothing of it is looked at again
-    for (state, event, _), times in done.transitions.items():
-        done.reached[state, event] += times
     return done
 
 

@@ -8,6 +8,7 @@ stands for all of them (`Stepped.since`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from shaketable.chaos.history import Resumed, Stepped, UploadStarted, WorkerFinished, WorkerStarted
 from shaketable.chaos.subjects.simulated.agent import Worker
@@ -79,10 +80,10 @@ class Group:
         took = self.world.draw(pace.enter) + (self.world.draw_slow(pace.restore) if fork.resume else 0.0)
         self.world.timeline.later(took, self._resume, worker)
 
-    def _wait(self, worker: Worker, again: object) -> None:
+    def _wait(self, worker: Worker, again: Callable[[Worker], None]) -> None:
         """A frozen process goes on where it was once it thaws; a dead one does not."""
         if worker.alive and worker.agent.alive:
-            self.world.timeline.later(0.5, again, worker)  # type: ignore[arg-type]
+            self.world.timeline.later(0.5, again, worker)
 
     def _resume(self, worker: Worker) -> None:
         if not worker.runs:
@@ -196,9 +197,8 @@ class Group:
         passed = step - self._at
         self._advance(step)
         self._owing = dict.fromkeys(self.workers, passed)
-        for worker in (
-            self.workers
-        ):  # known since it returned from the report before, whatever it is told until it goes on
+        # What was requested is known since the report before, whatever a rank is told until it goes on.
+        for worker in self.workers:
             worker.requested = worker.holding and worker.hold_at == worker.returned + passed
         self._report_all()
         self.go_on()

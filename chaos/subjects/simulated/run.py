@@ -118,13 +118,14 @@ class SimulatedRun:
         state = self._final()
         found = []
         for commit in state.commits if state else ():
+            probe = CheckpointProbed(checkpoint=commit.checkpoint, index=commit.index, ok=True)
             try:
                 content = self.world.checkpoints.restore(commit)
             except NotRestored as error:
-                said = {"ok": False, "reason": str(error)}
+                probe = msgspec.structs.replace(probe, ok=False, reason=str(error))
             else:
-                said = {"ok": True, "step": content.step, "digest": content.digest}
-            found.append(CheckpointProbed(checkpoint=commit.checkpoint, index=commit.index, **said))  # type: ignore[arg-type]
+                probe = msgspec.structs.replace(probe, step=content.step, digest=content.digest)
+            found.append(probe)
         return found
 
     @property
@@ -137,7 +138,7 @@ class SimulatedRun:
     def _final(self) -> RunState | None:
         """What the log says in the end, read once."""
         if not self._looked:
-            self._looked, self.world.records.outage = True, False
+            self._looked = True
             try:
                 self._state = fold(RunLog(RUN, records=self.world.records).read())
             except (StorageError, LogViolation):

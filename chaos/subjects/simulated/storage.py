@@ -1,6 +1,6 @@
 """Storage in virtual time: numbered records behind the run log's own interface, and checkpoints as bytes by name.
 
-A create may be stored while its answer is lost, and during an outage nothing is answered at all: what the run log has
+A create may be refused, or stored while its answer is lost: what the run log has
 to settle (protocols 1.2). How long a call takes is drawn by whoever makes it.
 """
 
@@ -25,12 +25,9 @@ class SimulatedRecords:
     rng: random.Random
     lost_answers: float = 0.0
     failures: float = 0.0
-    outage: bool = False
     stored: dict[int, bytes] = field(default_factory=dict)
 
     def create(self, number: int, data: bytes) -> bool:
-        if self.outage:
-            raise StorageUnsettled(f"record {number}: the storage does not answer")
         if number in self.stored:
             return False
         chance = self.rng.random()
