@@ -23,9 +23,9 @@ from shaketable.chaos.invariants.findings import Invariant
 from shaketable.chaos.invariants.view import History
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Plan, Trigger
 from shaketable.chaos.simulation import Played, Weather
-from shaketable.chaos.subjects.simulated.world import Chance
+from shaketable.chaos.subjects.simulated.world import Chance, Pace
 
-MEAN_FAULTS = 40  # of which 20 land: the rest waits for something that never comes
+MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
 
 KINDS = (
@@ -38,6 +38,7 @@ MOMENTS = (
     "attempt_started", "attempt_ended", "committed", "upload_started", "worker_started", "resumed", "term_began",
     "worker_finished", "checkpoint_deleted",
 )  # fmt: skip
+SLOW_STORAGE = Pace(append=(0.1, 1.0), upload=(0.1, 1.0), restore=(0.1, 1.0), slow_by=3.0)
 STATES = ("WAITING", "STARTING", "RUNNING", "HOLDING", "STOPPING", "BACKOFF")
 
 
@@ -116,10 +117,10 @@ def _weather(rng: random.Random, step_s: float) -> Weather:
     rough = rng.random() < 0.5
     chance = Chance(
         answer=rng.choice((0.01, 0.1)), record=rng.choice((0.0, 0.1)), upload=rng.choice((0.0, 0.02)),
-        start=rng.choice((0.0, 0.02)), agent=rng.choice((0.0, 0.05)),
+        start=rng.choice((0.0, 0.02)), agent=rng.choice((0.0, 0.05, 0.3)),
     )  # fmt: skip
     return Weather(
-        chance=chance if rough else Chance(), heals=True,
+        chance=chance if rough else Chance(), pace=SLOW_STORAGE if rng.random() < 0.1 else Pace(), heals=True,
         settings={
             "unit_wait_s": rng.choice((3.0, 30.0)), "finish_uploads_s": rng.choice((0.5, 10.0)),
             "hold_timeout_s": rng.choice((1.0 + 4 * step_s, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -40,12 +39,11 @@ class Armed:
 
 def resolve(armed: Armed, scene: Scene, seed: int) -> Hit:
     """What the fault hits now. Raises TargetMissed where that stays unknown for RESOLVED_WITHIN_S."""
-    deadline_s = time.monotonic() + RESOLVED_WITHIN_S
+    deadline_s, chance = time.monotonic() + RESOLVED_WITHIN_S, f"{seed}/{armed.number}"
     while True:
-        rng = random.Random(f"{seed}/{armed.number}")
         nodes = {node.node_id: node.number for node in scene.cluster.nodes()}
         try:
-            hit = targets.resolve(armed.target, armed.fault.thing, scene.collector.snapshot(), nodes, rng)
+            hit = targets.resolve(armed.target, armed.fault.thing, scene.collector.snapshot(), nodes, chance)
         except TargetMissed:
             if time.monotonic() > deadline_s:
                 raise

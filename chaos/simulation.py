@@ -58,7 +58,6 @@ HEAL_EVERY_S = 30.0
 MOST_NODES_AT_ONCE = 8
 MOST_RELAUNCHES = 20
 WEATHER_FAULT = 1000  # numbers of what the weather does begin here
-_GROUP_EVENTS = (AttemptStarted, WorkerStarted, AttemptEnded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,25 +219,31 @@ class _Play:
 
     def hear(self, event: AnyEvent) -> None:
         self.events.append(event)
+        kind, number, below = type(event), None, False
         if isinstance(event, Stepped):
             self._quiet_since_s = self._timeline.now
             self._step = max(self._step or 0, event.step)
-        elif isinstance(event, _GROUP_EVENTS):
-            if isinstance(event, AttemptStarted):
-                self._group = [event]
-            else:
-                self._group.append(event)
-        elif isinstance(event, DriverStarted | DriverExited):
+            below = event.step < self._lowest
+        elif isinstance(event, FaultObserved):
+            number = event.fault
+            if number in self._waiting:
+                self._hold_against(event, self._waiting[number])
+        elif kind is AttemptStarted:
+            self._group = [event]
+        elif kind is WorkerStarted or kind is AttemptEnded:
+            self._group.append(event)
+        elif kind is DriverStarted or kind is DriverExited:
             self._drivers.append(event)
-        waiting = self._waiting.get(type(event))
-        if isinstance(event, FaultObserved) and event.fault in self._waiting:
-            self._hold_against(event, self._waiting[event.fault])
-        if waiting and (not isinstance(event, Stepped) or event.step >= self._lowest):
+        waiting = self._waiting.get(kind)
+        if waiting and not below:
             self._hold_against(event, waiting)
-        for armed in self._until or ():
-            if armed.until is not None and armed.until.feed(event):
+        for armed in self._until:
+            until = armed.until
+            if until is None or (until.wants not in (kind, number) and kind is not Committed):
+                continue
+            if until.feed(event):
                 self._heal_if_due(armed)
-        if isinstance(event, Committed) and self._committing:
+        if kind is Committed and self._committing:
             self._hold_against(event, [armed for armed in self._committing if not armed.fired])
 
     def _hold_against(self, event: AnyEvent, waiting: list[Armed]) -> None:
@@ -303,9 +308,10 @@ class _Play:
         cluster, seed = self.run_under_test.cluster, self._plan.configuration.seed
         nodes = {node.node_id: node.number for node in cluster.nodes()}
         events = self._drivers if armed.fault.thing == "driver" else self._group
-        rng = random.Random(f"{seed}/{armed.number}")
         try:
-            hit = targets.resolve(armed.target, armed.fault.thing, [*events, *self._drivers], nodes, rng)
+            hit = targets.resolve(
+                armed.target, armed.fault.thing, [*events, *self._drivers], nodes, f"{seed}/{armed.number}"
+            )
         except TargetMissed as error:
             waited_s = self._timeline.now - began_s
             if waited_s < RESOLVED_WITHIN_S:

@@ -90,16 +90,17 @@ def current_group(events: Sequence[AnyEvent]) -> Group:
 
 
 def resolve(target: Mapping[str, int], thing: Thing, events: Sequence[AnyEvent], nodes: Mapping[str, int],
-            rng: random.Random) -> Hit:  # fmt: skip
-    """`nodes`: the worker nodes alive in the harness's book, hex id to number. Raises TargetMissed."""
+            seed: str) -> Hit:  # fmt: skip
+    """`nodes`: the worker nodes alive in the harness's book, hex id to number; `seed`: what random targets are drawn
+    from. Raises TargetMissed."""
     group = current_group(events)
     if thing == "cluster":
         return Hit(term=group.term, attempt=group.attempt)
     if thing == "driver":
         return Hit(pids=_driver(events), term=group.term, attempt=group.attempt)
     if thing == "worker":
-        return _hit_workers(_workers(target, group, nodes, rng), group)
-    return _hit_nodes(_nodes(target, group, nodes, rng), group, nodes)
+        return _hit_workers(_workers(target, group, nodes, seed), group)
+    return _hit_nodes(_nodes(target, group, nodes, seed), group, nodes)
 
 
 def _driver(events: Sequence[AnyEvent]) -> tuple[int, ...]:
@@ -113,38 +114,34 @@ def _driver(events: Sequence[AnyEvent]) -> tuple[int, ...]:
     return (launched.pid, *sorted(called - {launched.pid}))
 
 
-def _workers(
-    target: Mapping[str, int], group: Group, nodes: Mapping[str, int], rng: random.Random
-) -> list[Member]:
+def _workers(target: Mapping[str, int], group: Group, nodes: Mapping[str, int], seed: str) -> list[Member]:
     kind, value = next(iter(target.items()))
     if kind == "random":
-        return sorted(_draw(group.members, value, rng, "worker"), key=lambda m: m.rank)
+        return sorted(_draw(group.members, value, seed, "worker"), key=lambda m: m.rank)
     chosen = [m for m in group.members if (m.rank if kind == "rank" else nodes.get(m.node_id)) == value]
     if not chosen:
         raise TargetMissed(f"no worker of the current attempt is at {shown(dict(target))}; {_seen(group)}")
     return chosen
 
 
-def _nodes(
-    target: Mapping[str, int], group: Group, nodes: Mapping[str, int], rng: random.Random
-) -> list[int]:
+def _nodes(target: Mapping[str, int], group: Group, nodes: Mapping[str, int], seed: str) -> list[int]:
     kind, value = next(iter(target.items()))
     if kind == "random":
-        return sorted(_draw(sorted(nodes.values()), value, rng, "node"))
+        return sorted(_draw(sorted(nodes.values()), value, seed, "node"))
     if kind == "node":
         if value not in nodes.values():
             raise TargetMissed(f"node {value} is not alive; there are nodes {sorted(nodes.values())}")
         return [value]
-    for member in _workers(target, group, nodes, rng):
+    for member in _workers(target, group, nodes, seed):
         if member.node_id in nodes:
             return [nodes[member.node_id]]
     raise TargetMissed(f"the node of rank {value} is not alive any more")
 
 
-def _draw(choices: Sequence[T], count: int, rng: random.Random, what: str) -> list[T]:
+def _draw(choices: Sequence[T], count: int, seed: str, what: str) -> list[T]:
     if count > len(choices):
         raise TargetMissed(f"{{random: {count}}}: only {len(choices)} {what}s are there")
-    return rng.sample(list(choices), count)
+    return random.Random(seed).sample(list(choices), count)
 
 
 def _hit_workers(members: Sequence[Member], group: Group) -> Hit:

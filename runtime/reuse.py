@@ -7,6 +7,7 @@ like a secret is neither stored nor compared, so a rotated token is no differenc
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -75,7 +76,7 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _plain(value: Any, key: str) -> Any:
-    if value is not None and not isinstance(value, bool | Mapping) and _SECRET_KEY.search(key):
+    if value is not None and not isinstance(value, bool | Mapping) and _secret(key):
         return value if isinstance(value, int | float) else REDACTED
     if isinstance(value, Mapping):
         return {str(inner): _plain(item, str(inner)) for inner, item in value.items()}
@@ -86,6 +87,11 @@ def _plain(value: Any, key: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {item.name: _plain(getattr(value, item.name), item.name) for item in dataclasses.fields(value)}
     return _plain_leaf(value)
+
+
+@functools.lru_cache(maxsize=256)
+def _secret(key: str) -> bool:
+    return _SECRET_KEY.search(key) is not None
 
 
 def _plain_leaf(value: Any) -> Any:

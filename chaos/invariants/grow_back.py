@@ -45,8 +45,10 @@ def grow_back(history: History) -> Finding:
 
 def _waited(history: History, attempt: Attempt, room_: list[tuple[float, int]]) -> tuple[float, int]:
     """The longest time in which the attempt took steps below the room there was, and that room."""
-    steps = [step.at_s for steps in attempt.steps.values() for step in steps]
-    end_s = min(attempt.end_s, max(steps, default=attempt.begin_s))
+    last_steps = (steps[-1].at_s for steps in attempt.steps.values())
+    end_s = min(attempt.end_s, max(last_steps, default=attempt.begin_s))
+    if all(size <= attempt.world_size for _, size in room_):
+        return 0.0, 0
     levels = _without_stalls(room_, history, attempt)
     longest, since_s, size = (0.0, 0), None, 0
     for (from_s, possible), (to_s, _) in itertools.pairwise(levels):

@@ -176,6 +176,7 @@ class History:
         self.expect = _known(Expect, began[0].expect if began else {})
         self.subject = self.began.subject if self.began else self.configuration.subject
         self.launches = _launches(self)
+        self._launch_by_writer: dict[str, Launch | None] = {}
         self.nodes = self.all(NodeJoined)
         self.has_log = bool(self.all(LogRecord))
         self.entries = _from_log(self) if self.has_log else _from_testimony(self)
@@ -232,10 +233,11 @@ class History:
         """Whose event it is: the launch with the writer's pid, else the latest one before it."""
         if event is None:
             return None
-        by_pid = [launch for launch in self.launches if f"-{launch.started.pid}-" in event.writer]
-        before = [launch for launch in self.launches if launch.started.at_s <= event.at_s]
-        found = by_pid or before
-        return found[-1] if found else None
+        if event.writer not in self._launch_by_writer:
+            by_pid = [launch for launch in self.launches if f"-{launch.started.pid}-" in event.writer]
+            self._launch_by_writer[event.writer] = by_pid[-1] if by_pid else None
+        before = (launch for launch in reversed(self.launches) if launch.started.at_s <= event.at_s)
+        return self._launch_by_writer[event.writer] or next(before, None)
 
     def latest_commit(self, position: int) -> Commit | None:
         """The commit that counts at a place in the order."""

@@ -27,7 +27,7 @@ GROUP: list[AnyEvent] = [started(0, "b", 70), started(1, "c", 71)]
 
 
 def resolve(target: dict[str, int], thing: Thing, events: list[AnyEvent], seed: int = 0) -> Hit:
-    return targets.resolve(target, thing, events, NODES, random.Random(seed))
+    return targets.resolve(target, thing, events, NODES, str(seed))
 
 
 def test_a_rank_is_its_worker_for_a_fault_of_workers() -> None:
