@@ -27,7 +27,7 @@ from shaketable.clusters.watchdog import Watchdog
 
 HEAD = 0
 GCS_UP_S = 60.0
-NODE_ALIVE_S = 60.0
+NODE_ALIVE_S = 120.0
 LOOK_S = 0.02
 FREE_BYTES_NEEDED = 500_000_000
 OPEN_FILES_NEEDED = 1024
@@ -104,24 +104,27 @@ class LocalCluster:
             whole = (file for file in files if file.suffix != ".tmp")  # which is renamed at any moment
             return next((text for file in whole if (text := file.read_text().strip()).isdigit()), None)
 
-        return int(self._wait(published, GCS_UP_S, "the head's GCS publishes its port", head))
+        return int(self._wait(published, GCS_UP_S, "the head's GCS publishes its port", HEAD))
 
     def _wait_joined(self, number: int) -> None:
-        node = self._nodes[number]
-
         def joined() -> str | None:
+            node = self._nodes[number]
+            if node.gave_up_too_soon():
+                node = self._nodes[number] = nodes_.start_again(node, self._environment)
             node.check_starting()
             seen = (one for one in self._view.nodes() if Path(one.temp_dir) == node.directory)
             return next((one.node_id for one in seen if one.state == "alive"), None)
 
-        node.node_id = self._wait(joined, NODE_ALIVE_S, "it is alive in Ray's own view", node)
+        node_id = self._wait(joined, NODE_ALIVE_S, "it is alive in Ray's own view", number)
+        self._nodes[number].node_id = node_id
 
-    def _wait(self, look: Callable[[], str | None], within_s: float, until: str, node: NodeProcess) -> str:
+    def _wait(self, look: Callable[[], str | None], within_s: float, until: str, number: int) -> str:
         deadline = time.monotonic() + within_s
         while (found := look()) is None:
             if time.monotonic() > deadline:
+                node = self._nodes[number]
                 raise ClusterError(
-                    f"node {node.number}: waited {within_s:g} s until {until}, in vain. "
+                    f"node {number}: waited {within_s:g} s until {until}, in vain. "
                     f"{nodes_.hint(node.tail())}\n{node.tail()}"
                 )
             time.sleep(LOOK_S)

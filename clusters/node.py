@@ -8,18 +8,22 @@ log names in a shared one is a race between nodes that start together.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shaketable.clusters import processes
 from shaketable.clusters.ports import client_server
 from shaketable.clusters.processes import MARK
 from shaketable.clusters.protocol import ClusterError
 
 OBJECT_STORE_BYTES = 80_000_000  # Ray refuses less than 75 MiB
 LOG_LINES_SHOWN = 12
+MOST_TRIES = 3
+TOO_SLOW = "The current node timed out during startup"
 ANY_PORT = tuple(
     f"--{name}=0"
     for name in (
@@ -51,6 +55,8 @@ class NodeProcess:
     mark: str
     directory: Path
     process: subprocess.Popen[bytes]
+    arguments: list[str]
+    tries: int = 1
     node_id: str = ""  # known once Ray's own view shows the node
     leaving: bool = field(default=False)  # told to go (SIGTERM, SIGKILL): no longer in the harness's book
 
@@ -68,6 +74,11 @@ class NodeProcess:
                 f"node {self.number}: `ray start` ended with code {self.process.returncode} "
                 f"instead of running. {hint(self.tail())}\n{self.tail()}"
             )
+
+    def gave_up_too_soon(self) -> bool:
+        """Whether `ray start` has ended only because it was not seen by the head within the 30 s it has
+        (ray/_private/node.py), which a cold or busy machine may need."""
+        return not self.running() and self.tries < MOST_TRIES and TOO_SLOW in self.tail()
 
     def tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
@@ -113,4 +124,13 @@ def start(
             env=environment(mark, extra),
             start_new_session=True,
         )
-    return NodeProcess(number, mark, directory, process)
+    return NodeProcess(number, mark, directory, process, arguments)
+
+
+def start_again(node: NodeProcess, extra: Mapping[str, str]) -> NodeProcess:
+    """Another process in the place of one that has ended, with what that one left removed."""
+    processes.kill_all(node.mark)
+    shutil.rmtree(node.directory)
+    again = start(node.number, node.mark, node.directory, node.arguments, extra)
+    again.tries = node.tries + 1
+    return again

@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -117,7 +118,10 @@ class Leases:
             self._look_at_nodes()
 
     def _request(self, unit: ev.UnitId) -> None:
-        group = placement_group([self.bundle], strategy="PACK", name=f"shaketable-unit-{unit}")
+        # A name is shown by `ray list placement-groups`; Ray refuses the same one twice in a namespace, which two runs
+        # of one script share.
+        name = f"shaketable-{uuid.uuid4().hex[:8]}-unit-{unit}"
+        group = placement_group([self.bundle], strategy="PACK", name=name)
         self._leases[unit] = _Lease(group, time.monotonic())
 
     def _release(self, unit: ev.UnitId) -> None:

@@ -76,10 +76,12 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _plain(value: Any, key: str) -> Any:
-    if value is not None and not isinstance(value, bool | Mapping) and _secret(key):
-        return value if isinstance(value, int | float) else REDACTED
+    if value is None or isinstance(value, int | float):  # never a secret, whatever its name
+        return _plain_leaf(value)
     if isinstance(value, Mapping):
         return {str(inner): _plain(item, str(inner)) for inner, item in value.items()}
+    if _secret(key):
+        return REDACTED
     if isinstance(value, list | tuple):
         return [_plain(item, key) for item in value]
     if isinstance(value, set | frozenset):

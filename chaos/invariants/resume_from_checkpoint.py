@@ -107,9 +107,7 @@ def _wrong_state(history: History, attempt: Attempt, latest: Commit | None) -> s
 
 
 def _silent(attempt: Attempt) -> int | None:
-    return next(
-        (rank for rank in sorted(attempt.steps) if rank not in {r.rank for r in attempt.resumed}), None
-    )
+    return min(attempt.steps.keys() - {found.rank for found in attempt.resumed}, default=None)
 
 
 def _not_from_scratch(history: History, attempt: Attempt) -> str | None:

@@ -27,9 +27,13 @@ NAMES = (
     "memory_pss_mib",
     "testimony_percent",
     "recorder_percent",
+    "simulated_schedule_ms",
+    "simulated_day_s",
+    "simulated_day_mib",
+    "decision_ms",
 )
-UNITS = {"steps_lost": "steps", "checkpoint_ratio_to_cp_fsync": "ratio", "memory_pss_mib": "MiB"}
-SUFFIXES = {"_s": "s", "_ms": "ms", "_percent": "percent"}
+UNITS = {"steps_lost": "steps", "checkpoint_ratio_to_cp_fsync": "ratio"}
+SUFFIXES = {"_s": "s", "_ms": "ms", "_percent": "percent", "_mib": "MiB"}
 
 
 @dataclass(frozen=True, slots=True)

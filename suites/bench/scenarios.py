@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shaketable.suites.bench import costs, recorder, recoveries, testimony
+from shaketable.suites.bench import costs, recorder, recoveries, simulation, testimony
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.setting import Setting
 
@@ -38,6 +38,9 @@ SCENARIOS = (
     Scenario("memory", ("memory_pss_mib",), costs.memory),
     Scenario("callbacks and testimony", ("testimony_percent",), testimony.testimony, "only"),
     Scenario("Recorder", ("recorder_percent",), recorder.recorder, "only"),
+    Scenario("simulated schedules", ("simulated_schedule_ms",), simulation.schedules, "no"),
+    Scenario("a simulated day", ("simulated_day_s", "simulated_day_mib"), simulation.day, "no"),
+    Scenario("a decision", ("decision_ms",), simulation.decision, "no"),
 )
 
 

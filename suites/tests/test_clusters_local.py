@@ -201,3 +201,25 @@ def test_a_missing_ray_is_refused_with_the_pip_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(versions, "installed_ray", lambda: None)
     with pytest.raises(ClusterError, match=r'pip install "ray>=2.60,<2.61"'):
         versions.check_ray()
+
+
+@pytest.mark.on_demand
+def test_a_node_that_ray_gave_too_little_time_to_start_is_started_again() -> None:
+    """`ray start` gives its raylet 30 s to be seen: here that stands still for longer, as on a machine without air."""
+    with LocalCluster(Shape(nodes=1)) as cluster, ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(cluster.add_node)
+
+        def frozen() -> bool:
+            raylets = [
+                pid
+                for pid, process in processes.find(f"{cluster.id}:2").items()
+                if "raylet/raylet" in processes.describe([process.pid])
+            ]
+            for pid in raylets:
+                os.kill(pid, signal.SIGSTOP)
+            return bool(raylets)
+
+        assert within(GONE_S, frozen)
+        node = joining.result(timeout=local.NODE_ALIVE_S)
+        assert cluster.state(node.number) == "alive"
+        assert "stray" not in "".join(cluster.blemishes())

@@ -43,7 +43,7 @@ def attempt(folder: Path, world_size: int, number: int, steps: int) -> dict[int,
     ]
     for process in ranks:
         process.start()
-    got = {rank: (events, metrics) for rank, events, metrics in (results.get(timeout=90) for _ in ranks)}
+    got = {rank: (events, metrics) for rank, events, metrics in (results.get(timeout=240) for _ in ranks)}
     for process in ranks:
         process.join(30)
     return got
