@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from shaketable.chaos import history as h
@@ -118,6 +119,20 @@ def test_a_commit_that_its_driver_had_no_time_to_testify_is_fine() -> None:
     story = crash_and_finish()
     story.events = drop(story.events, h.Committed, lambda e: e.index == 4)
     assert single_writer(story.history).status == "PASS"
+
+
+def test_a_commit_that_its_driver_tells_late_is_fine_if_the_log_holds_it_in_its_place() -> None:
+    """The record was written, the answer lost: the driver hears of its own commit when another has the run."""
+
+    def told(number: int) -> Story:
+        story = running().commit(4)
+        late = story.events.pop()
+        assert isinstance(late, h.Committed) and late.number == 6
+        story.launch().end("driver_lost", None).attempt(3).wait(3)
+        return story.say(msgspec.structs.replace(late, number=number), "driver-4001-ab")
+
+    assert single_writer(told(6).history).status == "PASS"
+    assert "the log does not hold it" in single_writer(told(5).history).reason
 
 
 def test_without_a_log_a_commit_of_a_superseded_term_is_caught_by_its_clock() -> None:
