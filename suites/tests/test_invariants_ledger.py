@@ -140,6 +140,11 @@ def test_a_resize_is_no_excuse_for_what_was_not_being_left_when_it_was_hit(story
     assert must(story.end("resized", None))
 
 
+def test_a_resize_in_the_moment_of_a_death_excuses_it_only_where_there_was_room_before() -> None:
+    assert not must(killed(running(world=2)).end("resized", None))
+    assert must(killed(running(world=2, nodes=2)).join_node(3).end("resized", None))
+
+
 def test_an_attempt_that_is_left_because_of_a_death_has_to_be_charged_for_it() -> None:
     assert must(killed(state(running(), "STOPPING").wait(0.1)).end("worker_death", None))
 
