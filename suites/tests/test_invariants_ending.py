@@ -131,11 +131,18 @@ def rooms(story: Story) -> list[int]:
     return [size for _, size in room(story.history)][2:]
 
 
+def test_there_is_room_on_the_nodes_that_are_there_and_for_no_more_than_the_run_may_have() -> None:
+    assert rooms(Story(nodes=4).launch()) == [3, 3]
+    assert rooms(Story().launch().say(h.NodeLeft(node=3, node_id="node-3"))) == [3, 2]
+
+
 def test_a_thawed_node_gives_room_again_unless_it_has_left_meanwhile() -> None:
     thawed, left = (Story().launch().fault("freeze_node", nodes=[3]) for _ in range(2))
     assert rooms(thawed.say(h.FaultHealed(fault=0, name="freeze_node"))) == [3, 2, 3]
     left.say(h.NodeLeft(node=3, node_id="node-3")).say(h.FaultHealed(fault=0, name="freeze_node"))
     assert rooms(left) == [3, 2, 2, 2]
+    worker = Story().launch().fault("freeze_node", nodes=[3]).fault("freeze_worker", ranks=[2], nodes=[3])
+    assert rooms(worker.say(h.FaultHealed(fault=1, name="freeze_worker"))) == [3, 2, 2]
 
 
 @pytest.mark.parametrize("fault", ["sigkill_node", "drain_node", "sigterm_node"])
