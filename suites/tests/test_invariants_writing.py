@@ -140,6 +140,12 @@ def test_two_clocks_may_differ_a_little_over_which_driver_had_the_last_word() ->
     assert single_writer(superseded().wait(0.4).say(word, "driver-4001-ab").history).status == "PASS"
 
 
+@pytest.mark.parametrize("outcome", ["failed", "interrupted"])
+def test_a_superseded_driver_may_say_late_that_it_came_to_nothing(outcome: str) -> None:
+    word = h.RunEnded(term=1, outcome=outcome, error="Fenced: by term 2")
+    assert single_writer(superseded().wait(3).say(word, "driver-4001-ab").history).status == "PASS"
+
+
 def test_without_a_log_a_commit_of_a_superseded_term_is_caught_by_its_clock() -> None:
     story = Story(subject="ray-train").launch().attempt(3).steps(1, 3)
     story.launch().attempt(3).wait(3)
