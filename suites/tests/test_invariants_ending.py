@@ -160,7 +160,7 @@ def test_whatever_is_left_is_caught(place: str) -> None:
 
 
 def looked_at(story: Story, **left: list[str]) -> str:
-    none: dict[str, list[str]] = {"processes": [], "cluster": [], "files": []}
+    none: dict[str, Any] = {"processes": [], "cluster": [], "files": []}
     return no_leaks(story.say(h.LeakCheck(waited_s=0.1, **none | left)).history).status
 
 

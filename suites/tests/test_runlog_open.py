@@ -104,8 +104,11 @@ def taken_over(run_path: Path, meanwhile: Callable[[int, bytes], object]) -> Run
 def test_a_run_is_opened_once_whether_or_not_its_record_was_stored_when_the_answer_was_lost(
     run_path: Path, stored: bool
 ) -> None:
-    store = LocalRecords(run_path / "log").create if stored else lambda number, data: None
-    log = taken_over(run_path, store)
+    def meanwhile(number: int, data: bytes) -> None:
+        if stored:
+            LocalRecords(run_path / "log").create(number, data)
+
+    log = taken_over(run_path, meanwhile)
     assert (log.state.term, log.append(started(1))[0]) == (1, 2)
     assert [type(record) for _, record in RunLog(run_path).read()] == [Opened, AttemptStarted]
 
