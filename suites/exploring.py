@@ -133,12 +133,23 @@ def _chunks(
     pending: set[Future[Explored]] = set()
     while True:
         while len(pending) < 2 * jobs and not over() and (chunk := next(wanted, None)) is not None:
-            pending.add(pool.submit(explore_chunk, seed, *chunk, mutant))
+            with _ctrl_c_waits():
+                pending.add(pool.submit(explore_chunk, seed, *chunk, mutant))
         if not pending:
             return
         ready, pending = wait(pending, return_when=FIRST_COMPLETED)
         for future in ready:
             yield future.result()
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """A process that is started here hears no Ctrl-C, not even during its imports; this one hears it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore_ctrl_c() -> None:

@@ -31,6 +31,7 @@ def room(history: History) -> list[tuple[float, int]]:
             gone -= thawed.get(event.fault, set()) - left
         else:
             gone.update(event.nodes)
+            left.update(event.nodes if event.name != "freeze_node" else ())
         levels.append((event.at_s, min(most, len(nodes - gone))))
     return levels
 

@@ -1,7 +1,7 @@
 """The driver's end of the subject `ray-train`: a Ray Train V2 trainer around the job, as a user writes it.
 
-Budgets, bounds and intervals come from the configuration; everything else is Ray Train's own default, but for the
-environment that `ray_train.py` sets.
+Budgets, bounds, intervals and how many checkpoints are kept come from the configuration; everything else is Ray Train's
+own default, but for the environment that `ray_train.py` sets.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from shaketable.chaos.plan import Configuration, Outcome
@@ -48,6 +48,7 @@ def _trainer(launch: Launch, job: Job) -> Any:
                 max_failures=configuration.max_failures,
                 max_preemption_failures=configuration.max_preemption_failures,
             ),
+            checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
         ),
     )
 

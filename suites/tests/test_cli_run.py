@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import os
 import pty
-import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from shaketable.suites.tests.terminal import read_until
 from shaketable.suites.tests.test_cli_catalogue import shaketable
 
 pytestmark = pytest.mark.xdist_group("cli-run")  # one cluster at a time
-DEADLINE_S = 240.0
 
 
 def test_a_worker_crash_passes_and_a_copy_of_its_result_is_judged_the_same(tmp_path: Path) -> None:
@@ -82,16 +80,3 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-
-
-def read_until(terminal: int, wanted: bytes | None) -> bytes:
-    """What the terminal shows, up to `wanted` or, for None, up to its end."""
-    seen, deadline = b"", time.monotonic() + DEADLINE_S
-    while wanted is None or wanted not in seen:
-        assert time.monotonic() < deadline, seen.decode()
-        if select.select([terminal], [], [], 1.0)[0]:
-            try:
-                seen += os.read(terminal, 65536)
-            except OSError:  # how Linux says that the other end is closed
-                return seen
-    return seen

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from shaketable.runtime import records as rec
 from shaketable.runtime.collection import collect
+from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
 from shaketable.runtime.fold import RunState, apply
+from shaketable.runtime.runlog import open_run
 from shaketable.runtime.storage import CHECKPOINTS
+from shaketable.runtime.trainer import ElasticTrainer
+from shaketable.suites.tests.log_examples import committed, ended, started
 
 
 def run_with_one_commit() -> RunState:
@@ -36,6 +42,22 @@ def test_an_uncommitted_upload_of_an_ended_attempt_goes_and_nothing_else(tmp_pat
     directories(tmp_path, "000003-t1-a1", "000004-t1-a1", "000005-t2-a2", "notes")
     assert collect(tmp_path, state) == ["000004-t1-a1"]
     assert left(tmp_path) == ["000003-t1-a1", "000005-t2-a2", "notes"]
+
+
+def test_a_finished_run_that_is_launched_again_is_tidied_up_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver was killed between its last word and the tidying."""
+    monkeypatch.setattr("ray.is_initialized", lambda: True)  # none is started for a run that is over
+    config = RunConfig(name="run", storage_path=str(tmp_path))
+    log, _ = open_run(tmp_path / "run", as_json(ScalingConfig(), config, None, "none"))
+    for record in (started(1), committed(3), ended(1, "finished", None), rec.RunFinished(term=1, metrics={})):
+        log.append(record)
+    directories(tmp_path / "run", "000003-t1-a1", "000004-t1-a1")
+    result = ElasticTrainer(print, run_config=config).fit()
+    assert [attempt.cause for attempt in result.attempts] == ["finished"]
+    assert left(tmp_path / "run") == ["000003-t1-a1"]
+    assert len(log.read()) == 5
 
 
 def test_nothing_of_an_open_attempt_is_touched(tmp_path: Path) -> None:

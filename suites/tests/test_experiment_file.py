@@ -73,6 +73,15 @@ def test_a_variable_is_text_and_becomes_what_its_key_is(key: str, text: str, val
     assert getattr(experiment_file.load(NODE_SIGTERM, {key: text}).plan.configuration, key) == value
 
 
+@pytest.mark.parametrize(("text", "value"), [("2", 2), ("null", None)])
+def test_how_many_checkpoints_are_kept_may_be_varied_where_the_file_says_it(
+    text: str, value: int | None, tmp_path: Path
+) -> None:
+    path = configured(tmp_path, num_to_keep=3)
+    assert experiment_file.load(path).plan.configuration.num_to_keep == 3
+    assert experiment_file.load(path, {"num_to_keep": text}).plan.configuration.num_to_keep == value
+
+
 def test_an_undeclared_variable_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(ExperimentError, match=r"--var sed: .* did you mean 'seed'\?"):
         experiment_file.load(NODE_SIGTERM, {"sed": "7"})
@@ -86,6 +95,8 @@ def test_an_undeclared_variable_is_an_error_that_names_the_nearest() -> None:
         ({"num_workers": [1, 2, 3]}, "must be a number or [min, max]"),
         ({"num_workers": 0}, "num_workers: must be a number or [min, max], not 0"),
         ({"max_failures": -2}, "max_failures: must be 0, a count, or -1 for unlimited, not -2"),
+        ({"num_to_keep": 0}, "num_to_keep: must be a count from 1, or null for all, not 0"),
+        ({"num_to_keep": True}, "num_to_keep: must be a count from 1, or null for all, not True"),
         ({"nodes": 0}, "nodes: must be a whole number from 1 to 64"),
         ({"subject": "rai-train"}, "did you mean 'ray-train'?"),
         ({"cluster": "mars"}, "there are: local"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shaketable.chaos import history as h
+from shaketable.chaos.invariants.capacity import room
 from shaketable.chaos.invariants.grow_back import grow_back
 from shaketable.chaos.invariants.liveness import liveness
 from shaketable.chaos.invariants.no_leaks import no_leaks
@@ -70,12 +71,108 @@ def test_a_node_that_is_lost_gives_no_room_before_ray_says_so(fault: str) -> Non
     assert grow_back(story.history).reason == "there never was room for a larger world"
 
 
+@pytest.mark.parametrize("fault", ["freeze_worker", "freeze_node"])
+def test_while_something_is_frozen_an_attempt_cannot_grow_but_before_and_after_it_must(fault: str) -> None:
+    def frozen(before_s: float, after_s: float) -> History:
+        story = Story(nodes=4).launch().attempt(2).steps(1, 2, step_s=before_s / 2)
+        story.fault(fault, ranks=[1], nodes=[2]).wait(30).say(h.FaultHealed(fault=0, name=fault))
+        return story.steps(3, 4, step_s=after_s / 2).history
+
+    assert grow_back(frozen(10, 10)).status == "NOT APPLICABLE"
+    assert "went on with 2 for 30.0 s" in grow_back(frozen(30, 0)).reason
+    assert "went on with 2 for 30.0 s" in grow_back(frozen(0, 30)).reason
+
+
+def test_what_stays_frozen_never_grows() -> None:
+    story = Story().launch().attempt(2).steps(1, 1).fault("freeze_worker", ranks=[1]).wait(30)
+    assert grow_back(story.step(2, 0).history).status == "NOT APPLICABLE"
+
+
+def resized(size: int) -> Story:
+    """From 2, long after all that was before."""
+    return Story().launch().wait(100).attempt(2).steps(1, 2).end("resized", None).attempt(size)
+
+
+def test_an_attempt_that_was_resized_to_nothing_larger_is_caught() -> None:
+    for size in (1, 2):
+        assert grow_back(resized(size).history).reason == f"attempt 1 was resized from 2 to {size}"
+    assert grow_back(resized(3).history).status == "PASS"
+
+
+def test_a_driver_of_its_own_mind_may_start_smaller_than_the_one_before_left_it_for() -> None:
+    story = Story().launch().wait(100).attempt(2).steps(1, 2).end("resized", None)
+    assert grow_back(story.launch().attempt(2).history).status == "NOT APPLICABLE"
+
+
+@pytest.mark.parametrize(
+    ("lost", "seconds_before", "excused"),
+    [("fault", 0, True), ("left", 0, True), ("fault", 50, True), ("fault", 70, False), ("added", 0, False)],
+)
+def test_a_node_lost_meanwhile_or_a_little_before_excuses_a_resize_in_vain(
+    lost: str, seconds_before: float, excused: bool
+) -> None:
+    losses: dict[str, Callable[[Story], Story]] = {
+        "fault": lambda story: story.fault("sigkill_node", nodes=[4]),
+        "left": lambda story: story.say(h.NodeLeft(node=4, node_id="node-4")),
+        "added": lambda story: story.fault("add_node"),
+    }
+    story = losses[lost](Story(nodes=4).launch().wait(100)).wait(seconds_before)
+    story.attempt(2).steps(1, 2).end("resized", None).attempt(2)
+    assert (grow_back(story.history).status != "FAIL") is excused
+
+
+def test_a_node_lost_after_the_next_attempt_had_begun_excuses_nothing() -> None:
+    story = resized(2).wait(5).fault("sigkill_node", nodes=[3])
+    assert grow_back(story.history).status == "FAIL"
+
+
+def rooms(story: Story) -> list[int]:
+    """Of how many nodes there was room, from the last one's joining on."""
+    return [size for _, size in room(story.history)][2:]
+
+
+def test_there_is_room_on_the_nodes_that_are_there_and_for_no_more_than_the_run_may_have() -> None:
+    assert rooms(Story(nodes=4).launch()) == [3, 3]
+    assert rooms(Story().launch().say(h.NodeLeft(node=3, node_id="node-3"))) == [3, 2]
+
+
+def test_a_thawed_node_gives_room_again_unless_it_has_left_meanwhile() -> None:
+    thawed, left = (Story().launch().fault("freeze_node", nodes=[3]) for _ in range(2))
+    assert rooms(thawed.say(h.FaultHealed(fault=0, name="freeze_node"))) == [3, 2, 3]
+    left.say(h.NodeLeft(node=3, node_id="node-3")).say(h.FaultHealed(fault=0, name="freeze_node"))
+    assert rooms(left) == [3, 2, 2, 2]
+    worker = Story().launch().fault("freeze_node", nodes=[3]).fault("freeze_worker", ranks=[2], nodes=[3])
+    assert rooms(worker.say(h.FaultHealed(fault=1, name="freeze_worker"))) == [3, 2, 2]
+
+
+@pytest.mark.parametrize("fault", ["sigkill_node", "drain_node", "sigterm_node"])
+def test_a_thawed_node_that_another_fault_has_taken_gives_no_room_again(fault: str) -> None:
+    story = Story().launch().fault("freeze_node", nodes=[3]).fault(fault, nodes=[3])
+    assert rooms(story.say(h.FaultHealed(fault=0, name="freeze_node"))) == [3, 2, 2, 2]
+
+
 @pytest.mark.parametrize("place", ["processes", "cluster", "files"])
 def test_whatever_is_left_is_caught(place: str) -> None:
     events = change(crash_and_finish().events, h.LeakCheck, always, **{place: ["pid 7 of rank 1", "another"]})
     assert (
         no_leaks(History(events)).reason == "0.1 s after the run there was still pid 7 of rank 1 and 1 more"
     )
+
+
+def looked_at(story: Story, **left: list[str]) -> str:
+    none: dict[str, Any] = {"processes": [], "cluster": [], "files": []}
+    return no_leaks(story.say(h.LeakCheck(waited_s=0.1, **none | left)).history).status
+
+
+def test_what_a_killed_driver_had_no_time_to_tidy_up_in_storage_is_no_leak_all_else_is() -> None:
+    def killed() -> Story:
+        return running().fault("sigkill_driver").exit(137)
+
+    assert looked_at(killed(), files=["000004-t1-a1"]) == "PASS"
+    assert looked_at(killed(), processes=["pid 7 of rank 1"]) == "FAIL"
+    assert looked_at(killed(), cluster=["a pending placement group"]) == "FAIL"
+    assert looked_at(killed().launch().exit(0), files=["000004-t1-a1"]) == "FAIL", "the next one had the time"
+    assert looked_at(running().exit(0).launch().exit(137), files=["000004-t2-a1"]) == "PASS"
 
 
 def test_a_run_at_which_nobody_looked_is_no_pass() -> None:

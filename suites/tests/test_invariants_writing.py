@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from shaketable.chaos import history as h
@@ -120,12 +121,57 @@ def test_a_commit_that_its_driver_had_no_time_to_testify_is_fine() -> None:
     assert single_writer(story.history).status == "PASS"
 
 
+def test_a_commit_that_its_driver_tells_late_is_fine_if_the_log_holds_it_in_its_place() -> None:
+    """The record was written, the answer lost: the driver hears of its own commit when another has the run."""
+
+    def told(number: int) -> Story:
+        story = running().commit(4)
+        late = story.events.pop()
+        assert isinstance(late, h.Committed) and late.number == 6
+        story.launch().end("driver_lost", None).attempt(3).wait(3)
+        return story.say(msgspec.structs.replace(late, number=number), "driver-4001-ab")
+
+    assert single_writer(told(6).history).status == "PASS"
+    assert "the log does not hold it" in single_writer(told(5).history).reason
+
+
+def test_two_clocks_may_differ_a_little_over_which_driver_had_the_last_word() -> None:
+    word = h.RunEnded(term=1, outcome="finished")
+    assert single_writer(superseded().wait(0.4).say(word, "driver-4001-ab").history).status == "PASS"
+
+
+@pytest.mark.parametrize("outcome", ["failed", "interrupted"])
+def test_a_superseded_driver_may_say_late_that_it_came_to_nothing(outcome: str) -> None:
+    word = h.RunEnded(term=1, outcome=outcome, error="Fenced: by term 2")
+    assert single_writer(superseded().wait(3).say(word, "driver-4001-ab").history).status == "PASS"
+
+
 def test_without_a_log_a_commit_of_a_superseded_term_is_caught_by_its_clock() -> None:
     story = Story(subject="ray-train").launch().attempt(3).steps(1, 3)
     story.launch().attempt(3).wait(3)
     assert single_writer(story.history).status == "PASS"
     story.say(h.Committed(term=1, attempt=1, index=4, checkpoint="late"), "driver-4001-ab")
     assert "the driver of term 1 committed 3." in single_writer(story.history).reason
+
+
+def test_without_a_log_what_a_new_driver_says_of_the_one_before_is_its_own_word() -> None:
+    story = Story(subject="ray-train").launch().attempt(3).steps(1, 3).launch().attempt(3).wait(3)
+    story.drive(h.Committed(term=1, attempt=1, index=4, checkpoint="adopted"))
+    assert single_writer(story.history).status == "PASS"
+
+
+def test_an_older_driver_that_does_not_leave_is_caught() -> None:
+    gone = h.DriverExited(launch=0, code=1)
+    stories = superseded().wait(46).say(gone), superseded().wait(46).steps(4, 6).finish()
+    for story in stories:
+        reason = single_writer(story.history).reason
+        assert reason.startswith("the driver of term 1 was still there 46.")
+    assert single_writer(superseded().wait(44).say(gone).history).status == "PASS"
+
+
+def test_a_commit_that_is_told_without_its_place_in_the_log_is_looked_for_in_all_of_it() -> None:
+    events = change(running().steps(4, 4).history.events, h.Committed, always, number=None)
+    assert single_writer(History(events)).status == "PASS"
 
 
 def test_without_log_and_commits_there_is_nothing_to_judge() -> None:

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shaketable.runtime.errors import ConfigurationError, LogCorrupt
-from shaketable.runtime.records import Opened, RunFailed, RunFinished
+from shaketable.runtime.errors import ConfigurationError, LogCorrupt, StorageUnsettled
+from shaketable.runtime.records import AttemptStarted, Opened, RunFailed, RunFinished
 from shaketable.runtime.reuse import REDACTED, differences, recordable
-from shaketable.runtime.runlog import RunLog, open_run
-from shaketable.runtime.storage import check_writable, locate_run, parse_storage_path
+from shaketable.runtime.runlog import RunLog, open_run, take_over
+from shaketable.runtime.storage import (
+    LocalRecords,
+    check_writable,
+    locate_run,
+    make_directory,
+    parse_storage_path,
+)
 from shaketable.suites.tests.log_examples import CONFIGURATION, committed, ended, started
 
 
@@ -65,6 +72,51 @@ def test_a_lost_log_is_not_taken_for_a_new_run(run_path: Path) -> None:
     with pytest.raises(LogCorrupt, match="the log of this run is lost"):
         open_run(run_path, CONFIGURATION)
     assert RunLog(run_path).read() == []
+
+
+# ---- a storage that does not answer
+
+
+class Unsure(LocalRecords):
+    """Nobody hears what became of the first record; `meanwhile` says it."""
+
+    def __init__(self, run_path: Path, meanwhile: Callable[[int, bytes], object]) -> None:
+        super().__init__(run_path / "log")
+        self._meanwhile: Callable[[int, bytes], object] | None = meanwhile
+
+    def create(self, number: int, data: bytes) -> bool:
+        if self._meanwhile is None:
+            return super().create(number, data)
+        meanwhile, self._meanwhile = self._meanwhile, None
+        meanwhile(number, data)
+        raise StorageUnsettled("no answer")
+
+
+def taken_over(run_path: Path, meanwhile: Callable[[int, bytes], object]) -> RunLog:
+    make_directory(run_path / "log")
+    records = Unsure(run_path, meanwhile)
+    return take_over(lambda: RunLog(run_path, records=records), CONFIGURATION, has_checkpoints=lambda: False)[
+        0
+    ]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_run_is_opened_once_whether_or_not_its_record_was_stored_when_the_answer_was_lost(
+    run_path: Path, stored: bool
+) -> None:
+    def meanwhile(number: int, data: bytes) -> None:
+        if stored:
+            LocalRecords(run_path / "log").create(number, data)
+
+    log = taken_over(run_path, meanwhile)
+    assert (log.state.term, log.append(started(1))[0]) == (1, 2)
+    assert [type(record) for _, record in RunLog(run_path).read()] == [Opened, AttemptStarted]
+
+
+def test_a_driver_that_took_the_number_while_no_answer_came_is_succeeded(run_path: Path) -> None:
+    log = taken_over(run_path, lambda number, data: open_run(run_path, CONFIGURATION))
+    assert log.state.term == 2
+    assert [record.term for _, record in RunLog(run_path).read()] == [1, 2]
 
 
 # ---- a name reused

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +14,23 @@ from shaketable.chaos import exploration, simulation
 from shaketable.chaos.engine import arm
 from shaketable.chaos.experiment_file import load
 from shaketable.chaos.faults import FAULTS
-from shaketable.chaos.history import AnyEvent, AttemptStarted, FaultInjected, RunEnded, Stepped, encode
+from shaketable.chaos.history import (
+    AnyEvent,
+    AttemptStarted,
+    CheckpointProbed,
+    Committed,
+    FaultInjected,
+    RunEnded,
+    StateChanged,
+    Stepped,
+    encode,
+)
 from shaketable.chaos.judge import judge
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 from shaketable.chaos.simulation import Weather
 from shaketable.chaos.subjects.simulated.faults import INJECTIONS, SigkillWorker
+from shaketable.chaos.subjects.simulated.run import SimulatedRun
+from shaketable.chaos.subjects.simulated.world import Chance
 from shaketable.suites.catalogue import catalogue
 
 SIMULATED = [entry.path for entry in catalogue() if not simulation.not_simulated(load(entry.path).plan)]
@@ -95,6 +111,36 @@ def test_a_trigger_lands_at_exactly_its_step_also_between_checkpoints() -> None:
     assert judge(events).verdict == "PASS"
 
 
+def test_only_the_newest_checkpoints_are_kept_if_the_experiment_says_how_many() -> None:
+    job = {"steps": 40, "checkpoint_every": 10}
+    configuration = Configuration(cluster="simulated", job_config=job, nodes=1, num_workers=1, num_to_keep=2)
+    events = play(Plan("keeps two", configuration, (), Expect()))
+    assert [event.index for event in events if isinstance(event, Committed)] == [10, 20, 30, 40]
+    assert [event.index for event in events if isinstance(event, CheckpointProbed)] == [30, 40]
+    assert judge(events).verdict == "PASS"
+
+
+def test_a_driver_that_is_killed_in_the_middle_of_its_commands_does_none_of_the_rest() -> None:
+    """Its word comes true a trigger, and the fault lands before it has asked for its units."""
+    heard: list[AnyEvent] = []
+
+    def hear(event: AnyEvent) -> None:
+        heard.append(event)
+        if isinstance(event, StateChanged):
+            driver.kill()
+
+    configuration = Configuration(cluster="simulated", nodes=1, num_workers=1)
+    run = SimulatedRun(
+        configuration, random.Random(0), hear, lambda step, world_size: None, lambda launch, code: None,
+        chance=Chance(), failed_by_weather=lambda name, worker: None,
+    )  # fmt: skip
+    driver = run.start_driver({})
+    run.timeline.run(60.0, lambda: False)
+    assert [event.state for event in heard if isinstance(event, StateChanged)] == ["WAITING"]
+    assert run.codes == {driver.pid: 137}
+    assert run.cluster.leftovers() == []
+
+
 def test_slices_are_leased_and_lost_as_a_whole() -> None:
     """Units of many hosts: one host's loss takes its slice, and the run goes on with the others."""
     job = {"steps": 200, "checkpoint_every": 10}
@@ -107,6 +153,26 @@ def test_slices_are_leased_and_lost_as_a_whole() -> None:
     )
     assert [event.world_size for event in events if isinstance(event, AttemptStarted)] == [12, 8]
     assert judge(events).verdict == "PASS"
+
+
+# Draws in a process of its own, where sets and hashes have another order, and says what it drew.
+DRAW = "from shaketable.chaos.exploration import draw; print([draw(7, number) for number in range(50)])"
+
+
+def test_a_schedule_depends_on_seed_and_number_alone_in_whatever_process_it_is_drawn() -> None:
+    drawn = [exploration.draw(7, number) for number in reversed(range(50))][::-1]
+    for hashes in ("1", "2"):
+        told = subprocess.run(
+            [sys.executable, "-c", DRAW], env={**os.environ, "PYTHONHASHSEED": hashes}, text=True,
+            capture_output=True, check=True, timeout=60,
+        ).stdout  # fmt: skip
+        assert told == f"{drawn}\n"
+
+
+def test_no_two_schedules_of_two_seeds_are_alike() -> None:
+    drawn = [exploration.draw(seed, number) for seed in (7, 8) for number in range(50)]
+    plans = {repr((schedule.plan.configuration, schedule.plan.faults)) for schedule in drawn}
+    assert len(plans) == 100
 
 
 def test_exploration_heals_a_stated_core_so_that_every_run_comes_to_an_end() -> None:

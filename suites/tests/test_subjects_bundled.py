@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from shaketable.chaos.history import AnyEvent, AttemptStarted, CheckpointDeleted, Committed, Member, Stepped
+from shaketable.chaos.plan import Configuration
+from shaketable.chaos.subjects import Launch, bundled_driver
 from shaketable.chaos.subjects.bundled import Bundled
-from shaketable.chaos.subjects.scribe import as_event
+from shaketable.chaos.subjects.scribe import Scribe, as_event
+from shaketable.chaos.witness import Witness, WitnessConfig
 from shaketable.chaos.workloads import chain_checkpoint
 from shaketable.runtime import checkpoints, records
 from shaketable.runtime.runlog import RunLog, open_run
@@ -40,6 +43,13 @@ def commit(log: RunLog, storage: Path, index: int) -> None:
 
 def committed(index: int) -> Committed:
     return Committed(term=1, attempt=1, index=index, checkpoint=f"{index:06d}-t1-a1")
+
+
+def test_how_many_checkpoints_are_kept_is_told_to_the_trainer(tmp_path: Path) -> None:
+    witness = WitnessConfig(directory=str(tmp_path), host="127.0.0.1", port=9, secret="")
+    launch = Launch(Configuration(num_to_keep=2), "127.0.0.1:1", str(tmp_path), "run", witness, 1)
+    scribe = Scribe(RunLog(tmp_path / "run"), Witness(witness, "driver"))
+    assert bundled_driver._trainer(launch, print, scribe)._run.checkpoint_config.num_to_keep == 2
 
 
 def test_an_attempt_that_resumes_says_the_index_of_what_it_resumes_from() -> None:

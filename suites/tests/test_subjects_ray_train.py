@@ -24,6 +24,8 @@ from shaketable.chaos.history import (
     encode,
     read_events,
 )
+from shaketable.chaos.plan import Configuration
+from shaketable.chaos.subjects import Launch, ray_train_driver
 from shaketable.chaos.subjects.ray_train import PROFILE_ENV, SNAPSHOT, TERM_ENV, RayTrain, environment
 from shaketable.chaos.subjects.ray_train_callbacks import Observer
 from shaketable.chaos.subjects.ray_train_causes import ending
@@ -38,6 +40,12 @@ def died(message: str, *, preempted: bool = False) -> Exception:
 
 def group(**failures: Exception) -> WorkerGroupError:
     return WorkerGroupError("text", {int(rank[1:]): error for rank, error in failures.items()})
+
+
+def test_how_many_checkpoints_are_kept_is_told_to_the_trainer(tmp_path: Path) -> None:
+    witness = WitnessConfig(directory=str(tmp_path), host="127.0.0.1", port=9, secret="")
+    launch = Launch(Configuration(num_to_keep=2), "127.0.0.1:1", str(tmp_path), "run", witness, 1)
+    assert ray_train_driver._trainer(launch, print).run_config.checkpoint_config.num_to_keep == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""`shaketable explore` as a user calls it: what it refuses, what it says, how it exits, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from shaketable.chaos import simulation
+from shaketable.chaos.engine import arm
+from shaketable.chaos.experiment_file import load
+from shaketable.chaos.judge import judge
+from shaketable.suites import explore_command
+from shaketable.suites.commands import app
+from shaketable.suites.exploring import broken, explore_chunk
+from shaketable.suites.tests.terminal import read_until
+from shaketable.suites.tests.test_cli_catalogue import shaketable
+
+STARTED_WITHIN_S = 60.0
+IMPORTING_S = 0.15  # of computing; the imports of a process that plays schedules take several times that
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seed", "tomorrow"], "Invalid value for '--seed'"),
+        (["--seed", "-1"], "Invalid value for '--seed'"),
+        (["--schedules", "many"], "Invalid value for '--schedules'"),
+        (["--schedules", "0"], "Invalid value for '--schedules'"),
+        (["--schedules", "-5"], "Invalid value for '--schedules'"),
+        (["--minutes", "0"], "Invalid value for '--minutes'"),
+        (["--jobs", "0"], "Invalid value for '--jobs'"),
+        (["--schedules", "10", "--minutes", "1"], "--schedules and --minutes: give one of them"),
+        (["--mutant", "growth-nevr"], "no mutant is called 'growth-nevr'; did you mean growth-never"),
+        (["--json", "no/such/folder/x.json"], "cannot write --json no/such/folder/x.json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_exits_2_names_the_thing_and_explores_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(explore_command, "explore", lambda *_, **__: pytest.fail("it explores"))
+    done = CliRunner().invoke(app, ["explore", *arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_schedules_without_a_violation_are_green_and_the_same_on_any_number_of_processes(
+    tmp_path: Path,
+) -> None:
+    done = shaketable(
+        "explore", "--schedules", "30", "--seed", "7", "--jobs", "2", "--json", "x.json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said, here = done.stdout.splitlines(), explore_chunk(7, 0, 30)
+    assert said[0] == "exploring 30 schedules · seed 7 · bundled on simulated"
+    assert said[1].startswith("30 schedules in ") and said[-1] == "GREEN"
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert [written[key] for key in ("seed", "schedules", "interrupted", "violated", "experiment")] == [
+        7, 30, False, 0, None
+    ]  # fmt: skip
+    assert written["faults"] == dict(here.faults)
+    assert written["transitions"] == [[*key, count] for key, count in sorted(here.transitions.items())]
+
+
+def test_a_violation_is_red_and_written_as_an_experiment_that_fails_with_the_mutant_alone(
+    tmp_path: Path,
+) -> None:
+    name = "world-above-max"
+    done = shaketable(
+        "explore", "--mutant", name, "--seed", "1", "--jobs", "1", "--results", "mine", cwd=tmp_path
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    path = Path("mine") / "explored-1-0.yaml"
+    assert done.stdout.splitlines()[-2:] == ["RED", f"reproduce    shaketable run {path} --mutant {name}"]
+    assert "violation    schedule 0: world-size-bounds: " in done.stdout
+    plan = load(tmp_path / path).plan
+    with broken(name):
+        assert judge(simulation.play(plan, arm(plan)).events).verdict == "FAIL"
+    assert judge(simulation.play(plan, arm(plan)).events).verdict == "PASS"
+
+
+# ---- Ctrl-C
+
+
+@contextmanager
+def exploring(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """In a terminal of its own, for as long as it is let."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "shaketable.suites.cli", "explore", "--minutes", "60", "--jobs", "1"]
+    process = subprocess.Popen(
+        [*command, "--seed", "7", "--json", "x.json"], cwd=tmp_path, stdin=theirs, stdout=theirs,
+        stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def started(process: subprocess.Popen[bytes]) -> psutil.Process:
+    """The process that is to play the schedules, as soon as it is there and in the middle of its imports."""
+    deadline_s = time.monotonic() + STARTED_WITHIN_S
+    while time.monotonic() < deadline_s:
+        for child in psutil.Process(process.pid).children():
+            try:
+                player = any("spawn_main" in word for word in child.cmdline())
+                if player and child.cpu_times().user > IMPORTING_S:
+                    return child
+            except psutil.NoSuchProcess:
+                continue
+    raise AssertionError(f"no process was started within {STARTED_WITHIN_S:g} s")
+
+
+def test_ctrl_c_ends_with_what_was_explored_so_far(tmp_path: Path) -> None:
+    with exploring(tmp_path) as (process, terminal):
+        player = started(process)
+        shown = read_until(terminal, b" schedules, ")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all in its foreground
+        shown += read_until(terminal, None)
+        assert process.wait(timeout=60) == 130, shown.decode()
+        player.wait(timeout=10)
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert written["interrupted"] and written["schedules"] >= 25
+    assert f"{written['schedules']:,} schedules in ".encode() in shown
+    assert b"interrupted, GREEN so far" in shown and b"Traceback" not in shown
+
+
+def test_ctrl_c_before_anything_was_explored_is_no_error_of_what_was_just_starting(tmp_path: Path) -> None:
+    with exploring(tmp_path) as (process, terminal):
+        started(process)
+        os.killpg(process.pid, signal.SIGINT)
+        shown = read_until(terminal, None)
+        assert process.wait(timeout=60) == 130, shown.decode()
+    assert b"interrupted" in shown and b"Traceback" not in shown, shown.decode()
