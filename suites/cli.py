@@ -21,6 +21,7 @@ def main() -> None:
         explore_command,
         incident_commands,
         money_commands,
+        preflight_command,
     )
     from shaketable.suites.commands import app
 

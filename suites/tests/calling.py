@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from shaketable.suites import money_commands  # noqa: F401  (its commands join the others)
+from shaketable.suites import money_commands, preflight_command  # noqa: F401  (their commands join the others)
 from shaketable.suites.commands import app
 
 
