@@ -1,10 +1,11 @@
-"""`shaketable cost`: what spot capacity saves, and after how many interruptions it does not."""
+"""`shaketable cost` and `goodput`: what interruptions cost in money and in time."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from shaketable.reports import results
 from shaketable.reports.console import Console
 from shaketable.reports.cost import Cost, Spot, exact, short
+from shaketable.reports.goodput import PARTS, Goodput
 from shaketable.suites.catalogue import UsageError
 from shaketable.suites.commands import Json, check_json, command, encoded, write
 from shaketable.suites.durations import hours as in_hours
@@ -101,3 +103,58 @@ def as_json(spot: Spot, answers: dict[str, Cost], price: float | None) -> dict[s
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
     """JSON has no infinity: null says that there is no limit."""
     return {key: None if value is not None and math.isinf(value) else value for key, value in values.items()}
+
+
+@command(
+    examples="""
+shaketable goodput shaketable-results/latest                 every experiment of a run
+shaketable goodput shaketable-results/latest/node-sigkill    one of them
+shaketable goodput recordings/demo --json goodput.json       a production run under shaketable.Recorder
+"""
+)
+def goodput(
+    result_dir: Annotated[
+        Path,
+        typer.Argument(metavar="RESULT_DIR", help="A result folder, a directory of them, or a recording."),
+    ],
+    json: Json = None,
+) -> int:
+    """Where the time of a recorded run went: productive, checkpoint, lost work, detect, restart, waiting, degraded.
+
+    Every second belongs to one part, so that the parts add up to wall time, from the start of the first driver to the
+    exit of the last. Nothing is run and nothing is written to RESULT_DIR."""
+    from shaketable.suites.judging import judge_folder
+
+    check_json(json)
+    judged = judge_folder(result_dir)
+    measured = {result.name: result.goodput for result in (*judged.results, *filter(None, (judged.canary,)))}
+    if not any(measured.values()):
+        raise UsageError(f"{result_dir} holds no run that was ever started: there is no time to divide")
+    console = Console(sys.stdout)
+    for name, one in measured.items():
+        for line in goodput_lines(name, one):
+            console.line(line)
+    write(json, encoded({"experiments": [goodput_json(name, one) for name, one in measured.items()]}))
+    return results.EXIT_PASS
+
+
+def goodput_lines(name: str, measured: Goodput | None) -> list[str]:
+    """One line for the whole, one for each part."""
+    if measured is None:
+        return [f"{name}: no attempt was ever started"]
+    parts = [
+        f"  {part.replace('_', ' '):<22}{measured.seconds[part]:>10.2f} s{100 * measured.of(part):>8.1f} %  {words}"
+        for part, (_, words) in PARTS.items()
+    ]
+    return [f"{name}: goodput {100 * measured.share:.1f} % of {measured.wall_s:.2f} s", *parts]
+
+
+def goodput_json(name: str, measured: Goodput | None) -> dict[str, Any]:
+    """With the name that ml-goodput-measurement has for each part."""
+    if measured is None:
+        return {"name": name, "wall_s": None}
+    parts = [
+        {"part": part, "ml_goodput": theirs, "seconds": measured.seconds[part]}
+        for part, (theirs, _) in PARTS.items()
+    ]
+    return {"name": name, "wall_s": measured.wall_s, "goodput": measured.share, "parts": parts}
