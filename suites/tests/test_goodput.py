@@ -29,6 +29,7 @@ from shaketable.suites.tests.recorded import attempt, began, ended, stamped
 SIMULATED = [entry.path for entry in catalogue() if not simulation.not_simulated(load(entry.path).plan)]
 HISTORIES = sorted(KEPT.glob("histories/*/*.jsonl.gz"))
 TWO_KILLS = Path(__file__).parent / "recordings" / "two-kills"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "cost.md"
 THREE = {0: 1, 1: 2, 2: 3}
 Timed = Iterable[tuple[float, h.AnyEvent]]
 
@@ -263,6 +264,7 @@ def test_the_command_prints_the_parts_and_writes_their_names(tmp_path: Path) -> 
     assert "worker-crash: goodput 40.9 % of 2.30 s" in done.stdout
     assert "  lost work                   0.07 s     3.1 %  steps that were done again" in done.stdout
     assert "nothing: no attempt was ever started" in done.stdout
+    assert DOCS.read_text().partition("latest/worker-crash\n")[2].partition("```")[0] in done.stdout
     written = json.loads((tmp_path / "goodput.json").read_text())
     parts = {part["part"]: part for part in written["experiments"][1]["parts"]}
     assert written["schema"] == 1
