@@ -14,6 +14,7 @@ import jinja2
 from shaketable.chaos.history import AnyEvent, ExperimentBegan
 from shaketable.reports import results
 from shaketable.reports.drawing import Drawing, draw
+from shaketable.reports.goodput import PARTS, Goodput, goodput
 from shaketable.reports.results import Result, Run
 from shaketable.reports.timeline import AttemptRow, attempts, timeline
 
@@ -27,6 +28,7 @@ class Section:
     result: Result
     drawing: Drawing | None
     attempts: tuple[AttemptRow, ...]
+    goodput: Goodput | None
     configuration: Mapping[str, object]
     expect: Mapping[str, object]
 
@@ -55,6 +57,7 @@ def render(run: Run, histories: Mapping[str, Sequence[AnyEvent]]) -> str:
         tally=results.tally(run),
         duration=results.duration,
         exit_code=results.exit_code(run),
+        parts={part: words for part, (_, words) in PARTS.items()},
         not_your_job=results.NOT_YOUR_JOB,
     )
 
@@ -66,6 +69,7 @@ def _section(result: Result, events: Sequence[AnyEvent]) -> Section:
         result,
         draw(shown) if shown else None,
         attempts(events),
+        goodput(events),
         began.configuration if began else {},
         began.expect if began else {},
     )

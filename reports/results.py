@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from shaketable.chaos.plan import Finding
+from shaketable.reports.goodput import Goodput
 
 SCHEMA = 1
 # KNOWN: it fails by exactly what is recorded of its subject. ERROR: the harness itself broke, in suites or chaos.
@@ -55,6 +56,7 @@ class Result:
     mutant: str = ""
     must_fail: str = ""
     deviations: tuple[KnownDeviation, ...] = ()
+    goodput: Goodput | None = None  # where its time went; None where it never started to train
     judged: Outcome | Literal[""] = (
         ""  # what the history alone came to, where known deviations made another of it
     )

@@ -17,7 +17,12 @@ def main() -> None:
             f"Error: shaketable needs {', '.join(missing)}: pip install 'shaketable[chaos]'", file=sys.stderr
         )
         sys.exit(EXIT_USAGE)
-    from shaketable.suites import explore_command, incident_commands  # noqa: F401  (their commands join the others)
+    from shaketable.suites import (  # noqa: F401  (their commands join the others)
+        explore_command,
+        incident_commands,
+        money_commands,
+        preflight_command,
+    )
     from shaketable.suites.commands import app
 
     app()

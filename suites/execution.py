@@ -19,6 +19,7 @@ import msgspec
 from shaketable.chaos import history
 from shaketable.chaos.plan import Judgement
 from shaketable.reports.console import shown
+from shaketable.reports.goodput import goodput
 from shaketable.reports.landed import landed, output
 from shaketable.reports.results import Outcome, Result
 from shaketable.suites import deviations, mutants
@@ -80,7 +81,13 @@ def run_task(task: Task, folder: Path, pool: ClusterPool) -> Result:
             shutil.copyfile(task.path, folder / EXPERIMENT)
     result = describe(task, entry, folder, judgement.verdict, judgement.reason, time.monotonic() - before)
     events = _events(folder)
-    result = replace(result, findings=judgement.findings, landed=landed(events), output=output(events))
+    result = replace(
+        result,
+        findings=judgement.findings,
+        landed=landed(events),
+        output=output(events),
+        goodput=goodput(events),
+    )
     result = deviations.held_against(result, judgement, events)
     (folder / RESULT).write_bytes(dump(result))
     return result

@@ -14,6 +14,7 @@ from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history import AnyEvent, ExperimentBegan, HistoryError
 from shaketable.chaos.judge import judge
 from shaketable.chaos.record import read_record, recordings
+from shaketable.reports.goodput import goodput
 from shaketable.reports.landed import landed, output
 from shaketable.reports.results import Result, Run
 from shaketable.suites import deviations, execution
@@ -50,7 +51,7 @@ def _production(path: Path) -> Run:
     judged, known, versions = judge(events), _on_file(path, events), _versions(events)
     result = replace(
         known, name=known.title or known.name, verdict=judged.verdict, reason=judged.reason, findings=judged.findings,
-        folder=str(path), reproduce=f"shaketable reproduce {path}",
+        goodput=goodput(events), folder=str(path), reproduce=f"shaketable reproduce {path}",
     )  # fmt: skip
     run = Run(shaketable=version_of("shaketable"), ray=versions.get("ray", ""), seed=None, started="")
     return run.with_result(result)
@@ -74,6 +75,7 @@ def _judged(folder: Path, root: Path) -> tuple[Result, dict[str, str]]:
         findings=verdict.findings,
         landed=landed(events),
         output=output(events),
+        goodput=goodput(events),
         folder=str(folder.relative_to(root)),
         traceback="",
     )

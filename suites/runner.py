@@ -29,8 +29,8 @@ from shaketable.suites import deviations, execution, mutants
 from shaketable.suites.catalogue import Entry, select
 from shaketable.suites.environment import require_ray, version_of
 from shaketable.suites.outputs import ResultsFolder, last_event, write_reports
-from shaketable.suites.preflight import check_all
 from shaketable.suites.pytest_plugin import PROPERTY
+from shaketable.suites.validation import check_all
 
 QUIET = (
     "cacheprovider",

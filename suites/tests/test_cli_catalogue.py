@@ -163,7 +163,7 @@ def test_list_shows_titles_and_tags_and_writes_json(tmp_path: Path) -> None:
 
 
 def test_help_has_examples_for_every_command(tmp_path: Path) -> None:
-    for command in ("run", "list", "judge", "doctor"):
+    for command in ("run", "list", "judge", "doctor", "cost", "goodput", "preflight"):
         done = shaketable(command, "--help", cwd=tmp_path)
         assert done.returncode == 0
         assert f"  shaketable {command}" in done.stdout.partition("Examples:")[2]

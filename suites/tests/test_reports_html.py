@@ -102,6 +102,14 @@ def test_a_history_of_one_event_or_none_has_no_picture_but_a_page() -> None:
     assert '<svg class="timeline"' not in page(events=[])
 
 
+def test_the_page_shows_where_the_time_went() -> None:
+    text = page()
+    assert "Goodput: 40.9 % of 2.30 s" in text
+    assert '<span class="lost_work" style="width: 3.130%"' in text
+    assert "waiting for capacity" not in text  # there was none
+    assert "Goodput" not in page(events=[])
+
+
 def test_the_page_needs_nothing_from_outside() -> None:
     assert re.findall(r"""(?:src|href)=["'](?!#|worker-crash/)""", page()) == []
     assert "@import" not in page()
