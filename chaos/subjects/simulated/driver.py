@@ -4,6 +4,7 @@ pipeline and run log. It can be killed at any moment; what was on its way to it 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,13 +101,14 @@ class SimulatedDriver:
             self._end("interrupted", code=128 + self._signal)
             return
         world = self.world
-        self._log = RunLog(RUN)
-        self._scribe = Scribe(self._new_log(), self._writer)
+        log = self._log = self._new_log()
+        logs = itertools.chain([log], iter(self._new_log, None))
+        self._scribe = Scribe(log, self._writer)
         configuration = as_json(self._scaling, self._config, self._job_config, "simulated")
         try:
             self._scribe.begin()
             log, state = take_over(
-                self._new_log, configuration, append=self._append_settled,
+                lambda: next(logs), configuration, append=self._append_settled,
                 has_checkpoints=lambda: bool(world.checkpoints.files),
             )  # fmt: skip
         except StorageUnsettled:
