@@ -39,6 +39,7 @@ MOMENTS = (
     "worker_finished", "checkpoint_deleted",
 )  # fmt: skip
 SLOW_STORAGE = Pace(append=(0.1, 1.0), upload=(0.1, 1.0), restore=(0.1, 1.0), slow_by=3.0)
+SLOW_FROM_S = 4.0  # between two checkpoints
 STATES = ("WAITING", "STARTING", "RUNNING", "HOLDING", "STOPPING", "BACKOFF")
 
 
@@ -69,7 +70,7 @@ def draw(seed: int, number: int) -> Schedule:
     expect = Expect(within_s=CONVERGES_WITHIN_S)
     return Schedule(
         Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect),
-        _weather(rng, configuration.job_config["step_s"]),
+        _weather(rng, configuration.job_config),
     )
 
 
@@ -112,18 +113,20 @@ def _configuration(rng: random.Random) -> Configuration:
     )  # fmt: skip
 
 
-def _weather(rng: random.Random, step_s: float) -> Weather:
-    """A hold has the time that its three steps and an upload take, and sometimes not quite."""
-    rough = rng.random() < 0.5
+def _weather(rng: random.Random, job: dict[str, Any]) -> Weather:
+    """A hold has the time that its three steps and an upload take, and sometimes not quite. Storage is slow only for
+    jobs that give it more time from checkpoint to checkpoint than it takes."""
+    rough, step_s = rng.random() < 0.5, job["step_s"]
+    slow = step_s * job["checkpoint_every"] >= SLOW_FROM_S and rng.random() < 0.5
     chance = Chance(
         answer=rng.choice((0.01, 0.1)), record=rng.choice((0.0, 0.1)), upload=rng.choice((0.0, 0.02)),
-        start=rng.choice((0.0, 0.02)), agent=rng.choice((0.0, 0.05, 0.3)),
+        start=rng.choice((0.0, 0.02)), agent=rng.choice((0.0, 0.05, 0.15)),
     )  # fmt: skip
     return Weather(
-        chance=chance if rough else Chance(), pace=SLOW_STORAGE if rng.random() < 0.1 else Pace(), heals=True,
+        chance=chance if rough else Chance(), pace=SLOW_STORAGE if slow else Pace(), heals=True,
         settings={
             "unit_wait_s": rng.choice((3.0, 30.0)), "finish_uploads_s": rng.choice((0.5, 10.0)),
-            "hold_timeout_s": rng.choice((1.0 + 4 * step_s, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),
+            "hold_timeout_s": rng.choice((1.0 + 4 * step_s + 10 * slow, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),
             "start_settle_s": rng.choice((1.0, 10.0)), "fence_check_s": rng.choice((1.0, 5.0)),
         },
     )  # fmt: skip
