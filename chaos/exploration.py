@@ -126,8 +126,9 @@ def _weather(rng: random.Random, job: dict[str, Any]) -> Weather:
         chance=chance if rough else Chance(), pace=SLOW_STORAGE if slow else Pace(), heals=True,
         settings={
             "unit_wait_s": rng.choice((3.0, 30.0)), "finish_uploads_s": rng.choice((0.5, 10.0)),
-            "hold_timeout_s": rng.choice((1.0 + 4 * step_s + 10 * slow, 30.0)), "commit_timeout_s": rng.choice((1.0, 60.0)),
-            "start_settle_s": rng.choice((1.0, 10.0)), "fence_check_s": rng.choice((1.0, 5.0)),
+            "hold_timeout_s": rng.choice((1.0 + 4 * step_s + 10 * slow, 30.0)),
+            "commit_timeout_s": rng.choice((1.0, 60.0)), "start_settle_s": rng.choice((1.0, 10.0)),
+            "fence_check_s": rng.choice((1.0, 5.0)),
         },
     )  # fmt: skip
 

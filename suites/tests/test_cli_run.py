@@ -43,7 +43,12 @@ def test_a_runtime_that_resumes_from_scratch_is_caught_in_every_process_of_it(tm
 
 
 @pytest.mark.parametrize(
-    ("number", "jobs"), [(signal.SIGINT, "1"), (signal.SIGINT, "2"), (signal.SIGTERM, "1")]
+    ("number", "jobs"),
+    [
+        (signal.SIGINT, "2"),
+        (signal.SIGTERM, "1"),
+        pytest.param(signal.SIGINT, "1", marks=pytest.mark.on_demand),
+    ],
 )
 def test_an_interrupt_in_the_middle_reports_what_there_is_and_leaves_nothing_running(
     tmp_path: Path, number: signal.Signals, jobs: str

@@ -31,6 +31,7 @@ from shaketable.chaos.schedule import Schedule
 from shaketable.chaos.targets import Hit
 from shaketable.suites.tests.plain_cluster import PlainCluster, ignoring, sleeper
 
+SETTLED_WITHIN_S = 120.0
 AT = {"step": 3}
 FAULT_PLANS = {
     "sigkill_worker": FaultPlan("sigkill_worker", {"rank": 1}, AT),
@@ -95,7 +96,7 @@ class Stage:
         self.introduce()
         for step in range(1, steps + 1):
             self.step(step)
-        assert schedule.wait(lambda: True, 20)
+        assert schedule.wait(lambda: True, SETTLED_WITHIN_S)
         schedule.close(5)
         schedule.heal_all()
         return self.collector.snapshot()

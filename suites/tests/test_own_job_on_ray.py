@@ -86,18 +86,24 @@ def refused(pool: ClusterPool, folder: Path, body: str, within_s: float = 120, *
     return outcome
 
 
+def slow(name: str, *case: str) -> Any:
+    """Half a minute of Ray each: `nox -s on_demand` has them all."""
+    return pytest.param(*case, id=name, marks=pytest.mark.on_demand)
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("raise SystemExit('no data here')", "exited with 1: no data here"),
-        ("print('nothing to do')", "exited with 0 without training: no run of Ray Train was seen"),
-        ("fit(lambda: None)", "never reported: its training function must call ray.train.report()"),
-        ("def train():\n    1 / 0\nfit(train)", "does not finish without faults"),
-        ("ray.init(address='local', num_cpus=2)\nfit(lambda: None)", "replace its ray.init(address=...) by ray.init()"),
-        ("fit(lambda: None, num_workers=7)", "at least 7 workers, there are 2 nodes with room for 2: --var nodes=7"),
-        ("fit(lambda: ray.train.report({}))\nfit(lambda: ray.train.report({}))", "calls fit() again"),
+        pytest.param("raise SystemExit('no data here')", "exited with 1: no data here", id="fails"),
+        slow("exits", "print('nothing to do')", "exited with 0 without training: no run of Ray Train was seen"),
+        slow("silent", "fit(lambda: None)", "never reported: its training function must call ray.train.report()"),
+        slow("raises", "def train():\n    1 / 0\nfit(train)", "does not finish without faults"),
+        slow("elsewhere", "ray.init(address='local', num_cpus=2)\nfit(lambda: None)",
+             "replace its ray.init(address=...) by ray.init()"),
+        slow("too-large", "fit(lambda: None, num_workers=7)",
+             "at least 7 workers, there are 2 nodes with room for 2: --var nodes=7"),
+        slow("twice", "fit(lambda: ray.train.report({}))\nfit(lambda: ray.train.report({}))", "calls fit() again"),
     ],
-    ids=["fails", "exits", "silent", "raises", "elsewhere", "too-large", "twice"],
 )  # fmt: skip
 def test_a_script_that_is_no_job_is_refused_and_told_what_to_do(
     pool: ClusterPool, tmp_path: Path, body: str, says: str
@@ -189,6 +195,7 @@ def test_an_epoch_that_begins_again_at_0_is_red_by_the_count_of_reports(
     )
 
 
+@pytest.mark.on_demand
 def test_an_epoch_that_begins_again_at_0_is_red_by_its_step_key(pool: ClusterPool, tmp_path: Path) -> None:
     judgement, events = shaken(pool, tmp_path, CRASH, forget=True, step_key="epoch")
     assert judgement.verdict == "FAIL"

@@ -34,6 +34,8 @@ from shaketable.suites.tests.subject_rig import Trial, charges, of_kind
 JOB_CONFIG = {"steps": 16, "step_s": 0.1}
 ALL_STEPS = list(range(1, 17))
 SUBJECTS = ("bundled", "ray-train")
+# Minutes each with Ray Train; its whole history in the ordinary tests, the rest in `nox -s on_demand`.
+SUBJECTS_IN_TIME = ("bundled", pytest.param("ray-train", marks=pytest.mark.on_demand))
 Launcher = Callable[..., Trial]
 pytestmark = pytest.mark.xdist_group("subjects")  # they share one cluster
 
@@ -103,7 +105,7 @@ def test_a_run_without_faults_leaves_a_whole_history_and_checkpoints_that_can_be
     assert run.subject.files_left(run.storage, run.name) == []
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize("subject", SUBJECTS_IN_TIME)
 def test_a_killed_worker_is_one_charge_and_the_next_attempt_resumes_from_the_last_commit(
     subject: str, trial: Launcher
 ) -> None:
@@ -123,7 +125,7 @@ def test_a_killed_worker_is_one_charge_and_the_next_attempt_resumes_from_the_las
     assert of_kind(events, Committed)[-1].index == 16
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize("subject", SUBJECTS_IN_TIME)
 def test_an_error_in_a_worker_beyond_the_budget_fails_the_run_and_is_named(
     subject: str, trial: Launcher
 ) -> None:
@@ -138,7 +140,7 @@ def test_an_error_in_a_worker_beyond_the_budget_fails_the_run_and_is_named(
     assert ended.outcome == "failed" and "InjectedError" in ended.error
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize("subject", SUBJECTS_IN_TIME)
 def test_a_relaunch_after_the_driver_was_killed_goes_on_in_a_new_term(subject: str, trial: Launcher) -> None:
     """Killed well between two commits: Ray Train rewrites its manifest in place, and a kill in the middle of that
     leaves a run that can never be started again under its name."""
