@@ -17,7 +17,7 @@ import msgspec
 SCHEMA = 1
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True, gc=False):
     """What every line carries. `writer` names the process ("harness", "driver-<pid>", "worker-<pid>-<hex>"),
     `seq` counts its lines from 0, `at_s` is its wall clock in seconds since 1970."""
 
@@ -26,7 +26,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_de
     at_s: float = 0.0
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One worker of an attempt. `node_id` is Ray's hex id of its node."""
 
     rank: int

@@ -50,12 +50,14 @@ from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.protocol import ClusterError
 
 RESOLVED_WITHIN_S = 5.0
+LOOK_LEAST_OFTEN_S = 2.0
 AT_ONCE = 0.3  # how often a fault lands in the very moment of its trigger, in the middle of whatever goes on
 LANDS_S = (0.0005, 0.008)  # else so long after
 LEAKS_GONE_WITHIN_S = 10.0
 LONGEST_S = 1e9
 HEAL_EVERY_S = 30.0
 MOST_NODES_AT_ONCE = 8
+_TARGETED = frozenset({AttemptStarted, WorkerStarted, AttemptEnded, DriverStarted, DriverExited, NodeJoined})
 MOST_RELAUNCHES = 20
 WEATHER_FAULT = 1000  # numbers of what the weather does begin here
 
@@ -120,6 +122,7 @@ class _Play:
         self.events: list[AnyEvent] = []
         self._group: list[AnyEvent] = []  # what tells who is in the current attempt
         self._drivers: list[AnyEvent] = []
+        self._targets = 0  # counts what changes who is there to be hit
         self._waiting: dict[type | int, list[Armed]] = {}  # by what their triggers have to be fed with
         self._steps: dict[int, Armed] = {}  # those of them that wait for a step
         self._lowest = math.inf  # of the steps waited for
@@ -228,12 +231,14 @@ class _Play:
             number = event.fault
             if number in self._waiting:
                 self._hold_against(event, self._waiting[number])
-        elif kind is AttemptStarted:
-            self._group = [event]
-        elif kind is WorkerStarted or kind is AttemptEnded:
-            self._group.append(event)
-        elif kind is DriverStarted or kind is DriverExited:
-            self._drivers.append(event)
+        elif kind in _TARGETED:
+            self._targets += 1
+            if kind is AttemptStarted:
+                self._group = [event]
+            elif kind is DriverStarted or kind is DriverExited:
+                self._drivers.append(event)
+            elif kind is not NodeJoined:
+                self._group.append(event)
         waiting = self._waiting.get(kind)
         if waiting and not below:
             self._hold_against(event, waiting)
@@ -304,18 +309,22 @@ class _Play:
                 self.run_under_test.world.draw(LANDS_S), self._resolve, armed, self._timeline.now
             )
 
-    def _resolve(self, armed: Armed, began_s: float) -> None:
+    def _resolve(self, armed: Armed, began_s: float, targets_then: int = 0) -> None:
+        """Tried again for a while, where there is something else to hit than the last time."""
+        waited_s = self._timeline.now - began_s
+        if self._targets == targets_then and waited_s < RESOLVED_WITHIN_S:
+            self._timeline.later(waited_s, self._resolve, armed, began_s, targets_then)
+            return
         cluster, seed = self.run_under_test.cluster, self._plan.configuration.seed
-        nodes = {node.node_id: node.number for node in cluster.nodes()}
+        nodes = {node.node_id: node.number for node in cluster.all_nodes() if node.state != "gone"}
         events = self._drivers if armed.fault.thing == "driver" else self._group
         try:
             hit = targets.resolve(
                 armed.target, armed.fault.thing, [*events, *self._drivers], nodes, f"{seed}/{armed.number}"
             )
         except TargetMissed as error:
-            waited_s = self._timeline.now - began_s
             if waited_s < RESOLVED_WITHIN_S:
-                self._timeline.later(max(0.02, waited_s), self._resolve, armed, began_s)
+                self._timeline.later(max(0.02, waited_s), self._resolve, armed, began_s, self._targets)
             else:
                 self._lost_sight(armed, str(error))
             return
@@ -340,7 +349,8 @@ class _Play:
         elif self._timeline.now - began_s > armed.fault.observe_within_s:
             self._lost_sight(armed, f"no evidence that it landed within {armed.fault.observe_within_s:g} s")
         else:
-            self._timeline.later(pause_s, self._observe, armed, began_s, min(1.0, pause_s * 2))
+            pause_s = min(LOOK_LEAST_OFTEN_S, pause_s * 3)
+            self._timeline.later(pause_s, self._observe, armed, began_s, pause_s)
 
     def _land(self, armed: Armed, evidence: str, after_ms: float) -> None:
         armed.landed = True

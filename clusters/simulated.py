@@ -102,6 +102,7 @@ class SimulatedCluster:
         self._waiting: dict[int, Lease] = {}
         self._watchers: list[Callable[[], None]] = []
         self._placing = False
+        self.view = 0  # counts the changes of Ray's view
         for _ in range(nodes):
             self._join()
 
@@ -203,6 +204,7 @@ class SimulatedCluster:
         return lambda: self._watchers.remove(changed)
 
     def _view_changed(self) -> None:
+        self.view += 1
         for watcher in self._watchers:
             self._timeline.later(self.draw(self._behaviour.view), watcher)
         self._place_soon()

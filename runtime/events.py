@@ -18,7 +18,7 @@ UnitId = int
 AgentId = int
 
 
-class NodeView(msgspec.Struct, frozen=True):
+class NodeView(msgspec.Struct, frozen=True, gc=False):
     """One node as Ray shows it. `drain_deadline_s`: on the clock whose `now` the controller is given; 0 for a drain
     without a deadline."""
 
@@ -31,18 +31,18 @@ class NodeView(msgspec.Struct, frozen=True):
 # ---- events: capacity ----------------------------------------------------------------------------------------
 
 
-class Begin(msgspec.Struct, frozen=True):
+class Begin(msgspec.Struct, frozen=True, gc=False):
     """The log has been opened by this driver; the controller may act."""
 
 
-class UnitPlaced(msgspec.Struct, frozen=True):
+class UnitPlaced(msgspec.Struct, frozen=True, gc=False):
     """The unit's placement group has its place; its agents are being started there."""
 
     unit: UnitId
     node_ids: tuple[str, ...]
 
 
-class AgentReady(msgspec.Struct, frozen=True):
+class AgentReady(msgspec.Struct, frozen=True, gc=False):
     """The agent has connected and its fork server is warm."""
 
     agent: AgentId
@@ -50,42 +50,42 @@ class AgentReady(msgspec.Struct, frozen=True):
     node_id: str
 
 
-class AgentLost(msgspec.Struct, frozen=True):
+class AgentLost(msgspec.Struct, frozen=True, gc=False):
     """The agent's connection broke, its actor died, or it has been silent for `heartbeat_timeout_s`."""
 
     agent: AgentId
     detail: str
 
 
-class AgentFailed(msgspec.Struct, frozen=True):
+class AgentFailed(msgspec.Struct, frozen=True, gc=False):
     """An agent of the unit could not be started; the executor tries again."""
 
     unit: UnitId
     detail: str
 
 
-class NodesChanged(msgspec.Struct, frozen=True):
+class NodesChanged(msgspec.Struct, frozen=True, gc=False):
     nodes: tuple[NodeView, ...]
 
 
 # ---- events: workers -----------------------------------------------------------------------------------------
 
 
-class WorkerEntered(msgspec.Struct, frozen=True):
+class WorkerEntered(msgspec.Struct, frozen=True, gc=False):
     """The worker is about to call the training function."""
 
     attempt: int
     rank: int
 
 
-class WorkerFinished(msgspec.Struct, frozen=True):
+class WorkerFinished(msgspec.Struct, frozen=True, gc=False):
     """The training function returned."""
 
     attempt: int
     rank: int
 
 
-class WorkerFailed(msgspec.Struct, frozen=True):
+class WorkerFailed(msgspec.Struct, frozen=True, gc=False):
     """The worker ended without finishing. `error` is its traceback if it raised; `signal` what killed it, if any.
     `collateral`: it may only be the echo of a peer's end (broken collective, reset connection, SIGABRT)."""
 
@@ -97,14 +97,14 @@ class WorkerFailed(msgspec.Struct, frozen=True):
     collateral: bool = False
 
 
-class WorkersStopped(msgspec.Struct, frozen=True):
+class WorkersStopped(msgspec.Struct, frozen=True, gc=False):
     """The agent has no child any more: killed or ended, and reaped."""
 
     attempt: int
     rank: int
 
 
-class ReportReceived(msgspec.Struct, frozen=True):
+class ReportReceived(msgspec.Struct, frozen=True, gc=False):
     """Rank's watermark: it has passed every report up to `index`. With `uploading`, a checkpoint of this rank for
     `index` is on its way and UploadFinished or UploadFailed follows."""
 
@@ -115,21 +115,21 @@ class ReportReceived(msgspec.Struct, frozen=True):
     uploading: bool = False
 
 
-class UploadFinished(msgspec.Struct, frozen=True):
+class UploadFinished(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     rank: int
     index: int
     files: tuple[File, ...]
 
 
-class UploadFailed(msgspec.Struct, frozen=True):
+class UploadFailed(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     rank: int
     index: int
     detail: str
 
 
-class HoldAnswered(msgspec.Struct, frozen=True):
+class HoldAnswered(msgspec.Struct, frozen=True, gc=False):
     """The rank has returned from `returned` reports (a report index) and waits inside its next one."""
 
     attempt: int
@@ -137,7 +137,7 @@ class HoldAnswered(msgspec.Struct, frozen=True):
     returned: int
 
 
-class HoldReached(msgspec.Struct, frozen=True):
+class HoldReached(msgspec.Struct, frozen=True, gc=False):
     """The rank waits inside the report at which all were to stop."""
 
     attempt: int
@@ -150,17 +150,17 @@ class HoldReached(msgspec.Struct, frozen=True):
 Timer = Literal["settle", "resize", "uploads", "collateral", "backoff", "hold", "unit_wait", "commit"]
 
 
-class TimerFired(msgspec.Struct, frozen=True):
+class TimerFired(msgspec.Struct, frozen=True, gc=False):
     timer: Timer
 
 
-class Interrupted(msgspec.Struct, frozen=True):
+class Interrupted(msgspec.Struct, frozen=True, gc=False):
     """SIGINT or SIGTERM reached the driver."""
 
     signal: int
 
 
-class LogFailed(msgspec.Struct, frozen=True):
+class LogFailed(msgspec.Struct, frozen=True, gc=False):
     """The run log cannot be written any more: a newer driver has taken over (`fenced`), or the storage is gone."""
 
     detail: str
@@ -178,29 +178,29 @@ Event = (
 # Executed strictly in order: what follows an AppendRecord happens only once the record is durable.
 
 
-class RequestUnit(msgspec.Struct, frozen=True):
+class RequestUnit(msgspec.Struct, frozen=True, gc=False):
     """Ask the cluster for one more unit: one pending placement group, which is also the autoscaler's demand."""
 
     unit: UnitId
 
 
-class ProbeUnit(msgspec.Struct, frozen=True):
+class ProbeUnit(msgspec.Struct, frozen=True, gc=False):
     """Start a new agent where a lost one was: if it answers, the node is well."""
 
     unit: UnitId
 
 
-class ReleaseUnit(msgspec.Struct, frozen=True):
+class ReleaseUnit(msgspec.Struct, frozen=True, gc=False):
     """Give the unit back, agents and placement group."""
 
     unit: UnitId
 
 
-class AppendRecord(msgspec.Struct, frozen=True):
+class AppendRecord(msgspec.Struct, frozen=True, gc=False):
     record: AnyRecord
 
 
-class StartAttempt(msgspec.Struct, frozen=True):
+class StartAttempt(msgspec.Struct, frozen=True, gc=False):
     """Fork one worker per member, rank by rank. `resume` names the checkpoint to restore."""
 
     attempt: int
@@ -209,30 +209,30 @@ class StartAttempt(msgspec.Struct, frozen=True):
     first_index: int
 
 
-class StopAttempt(msgspec.Struct, frozen=True):
+class StopAttempt(msgspec.Struct, frozen=True, gc=False):
     """Kill every worker of the attempt that is still there; each agent answers WorkersStopped."""
 
     attempt: int
 
 
-class BeginHold(msgspec.Struct, frozen=True):
+class BeginHold(msgspec.Struct, frozen=True, gc=False):
     """Ask every rank how far it is, and to wait inside its next report."""
 
     attempt: int
 
 
-class HoldAt(msgspec.Struct, frozen=True):
+class HoldAt(msgspec.Struct, frozen=True, gc=False):
     """Tell every rank to give a checkpoint at report `index` and to wait there."""
 
     attempt: int
     index: int
 
 
-class CancelHold(msgspec.Struct, frozen=True):
+class CancelHold(msgspec.Struct, frozen=True, gc=False):
     attempt: int
 
 
-class NotifyPreemption(msgspec.Struct, frozen=True):
+class NotifyPreemption(msgspec.Struct, frozen=True, gc=False):
     """What `get_preemption_info()` shows from the next report on, there in wall-clock time. `deadline_s` is on the
     controller's own clock."""
 
@@ -241,24 +241,24 @@ class NotifyPreemption(msgspec.Struct, frozen=True):
     node_ids: tuple[str, ...]
 
 
-class DeleteCheckpoint(msgspec.Struct, frozen=True):
+class DeleteCheckpoint(msgspec.Struct, frozen=True, gc=False):
     """Its record is already in the log."""
 
     checkpoint: str
 
 
-class SetTimer(msgspec.Struct, frozen=True):
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
     """(Re)arm the named timer; at_s None disarms it."""
 
     timer: Timer
     at_s: float | None
 
 
-class Warn(msgspec.Struct, frozen=True):
+class Warn(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class FinishRun(msgspec.Struct, frozen=True):
+class FinishRun(msgspec.Struct, frozen=True, gc=False):
     """The run is over for this driver; everything leased is already given back."""
 
     outcome: Literal["finished", "failed", "interrupted", "fenced"]

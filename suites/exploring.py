@@ -66,16 +66,19 @@ def explore_chunk(seed: int, first: int, count: int, mutant: str = "") -> Explor
     done = Explored(seed)
     with broken(mutant):
         for number in range(first, first + count):
-            outcome = exploration.explore_one(exploration.draw(seed, number))
-            gc.collect(0)
-            done.schedules += 1
-            done.faults.update(outcome.landed)
-            done.transitions.update(outcome.transitions)
-            if outcome.violation is not None:
-                done.violated += 1
-                done.violations.append(Violation(number, outcome.violation))
+            _take(done, number, exploration.explore_one(exploration.draw(seed, number)))
+            gc.collect(0)  # of what is a ring; the history, which is none, is gone by now
     gc.freeze()  # what is left was there before: nothing of it is looked at again
     return done
+
+
+def _take(done: Explored, number: int, outcome: exploration.Outcome) -> None:
+    done.schedules += 1
+    done.faults.update(outcome.landed)
+    done.transitions.update(outcome.transitions)
+    if outcome.violation is not None:
+        done.violated += 1
+        done.violations.append(Violation(number, outcome.violation))
 
 
 @contextmanager

@@ -87,6 +87,7 @@ class SimulatedDriver:
         self._ranks: dict[int, int] = {}
         self._next_agent = 1
         self._view: tuple[ev.NodeView, ...] = ()
+        self._looked_at = -1
         self._unwatch: Callable[[], None] = lambda: None
         self._signal = 0
         self._group: Group | None = None
@@ -196,6 +197,9 @@ class SimulatedDriver:
         return self._ranks.get(agent.number, 0)
 
     def _look_at_nodes(self) -> None:
+        if self.world.cluster.view == self._looked_at:
+            return
+        self._looked_at = self.world.cluster.view
         view = tuple(
             ev.NodeView(node.node_id, node.seen == "alive", node.seen_draining,
                         node.deadline_s if node.seen_draining else 0.0)

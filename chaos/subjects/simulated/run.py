@@ -62,9 +62,10 @@ class SimulatedRun:
         values: dict[str, Any] = {  # JSON has no tuples
             key: tuple(value) if isinstance(value, list) else value for key, value in changed.items()
         }
+        configuration = replace(self._configuration, **values) if values else self._configuration
         driver = SimulatedDriver(
-            self.world, replace(self._configuration, **values), launch, self._gone, storage_path=STORAGE_PATH,
-            name=str(RUN), hosts=self._hosts, settings=self._settings,
+            self.world, configuration, launch, self._gone, storage_path=STORAGE_PATH, name=str(RUN),
+            hosts=self._hosts, settings=self._settings,
         )  # fmt: skip
         self.drivers[driver.pid] = driver
         return driver
