@@ -52,6 +52,16 @@ def test_what_ray_does_not_list_is_a_larger_cube_or_a_shape_that_is_sold(generat
     assert not any(shape.count("x") == 1 for shape in more - small), "only cubes are left out"
 
 
+@pytest.mark.parametrize(("generation", "cubes"), [("v4", 64), ("v5p", 140), ("v7x", 144)])
+def test_cubes_are_all_that_the_pod_has_room_for_each_named_once(generation: str, cubes: int) -> None:
+    ours = [
+        shape for shape in GENERATIONS[generation].topologies if chips_of(shape) >= LEFT_OUT_BY_RAY_FROM_CHIPS
+    ]
+    room = range(1, cubes + 1)
+    fits = ((a, b, c) for a in room for b in room if a * b <= cubes for c in range(1, cubes // (a * b) + 1))
+    assert sorted(ours) == sorted({_ascending([4 * a, 4 * b, 4 * c]) for a, b, c in fits})
+
+
 def test_chips_hosts_pod_type_and_workers_are_rays_for_every_shape() -> None:
     for generation, topology in EVERY:
         shape = slice_shape(f"TPU-{generation.upper()}", topology)
