@@ -25,6 +25,7 @@ NAMES = (
     "checkpoint_ratio_to_cp_fsync",
     "idle_cpu_percent",
     "memory_pss_mib",
+    "count_slices_ms",
     "testimony_percent",
     "recorder_percent",
     "simulated_schedule_ms",

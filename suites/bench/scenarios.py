@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shaketable.suites.bench import costs, recorder, recoveries, simulation, testimony
+from shaketable.suites.bench import costs, counting, recorder, recoveries, simulation, testimony
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.setting import Setting
 
@@ -36,6 +36,7 @@ SCENARIOS = (
     Scenario("checkpoint of 1 GiB", ("checkpoint_ratio_to_cp_fsync",), costs.checkpoint, "no"),
     Scenario("idle control plane", ("idle_cpu_percent",), costs.idle_cpu, "on request"),
     Scenario("memory", ("memory_pss_mib",), costs.memory),
+    Scenario("counting slices", ("count_slices_ms",), counting.count_slices, "no"),
     Scenario("callbacks and testimony", ("testimony_percent",), testimony.testimony, "only"),
     Scenario("Recorder", ("recorder_percent",), recorder.recorder, "only"),
     Scenario("simulated schedules", ("simulated_schedule_ms",), simulation.schedules, "no"),

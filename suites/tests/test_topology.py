@@ -80,7 +80,7 @@ def test_smaller_workers_are_counted_as_ray_counts_them() -> None:
     for generation, topology in EVERY:
         shape = slice_shape(generation, topology)
         for chips in {1, shape.chips_per_host}:
-            per_worker = {"TPU": chips}
+            per_worker = {"TPU": float(chips)}
             workers, _ = get_tpu_worker_resources(topology, shape.accelerator_type, per_worker)
             assert shape.workers_per_slice(chips) == workers
             assert shape.workers_per_host(chips) * chips == shape.chips_per_host
