@@ -6,7 +6,7 @@ and not judged."""
 
 from __future__ import annotations
 
-from shaketable.chaos.history import LeakCheck
+from shaketable.chaos.history import LeakCheck, TermBegan
 from shaketable.chaos.invariants.findings import failed, not_applicable, passed
 from shaketable.chaos.invariants.view import History
 from shaketable.chaos.plan import Finding
@@ -35,6 +35,8 @@ def no_leaks(history: History) -> Finding:
 
 
 def _cut_short(history: History) -> bool:
-    """Whether the last driver was killed: what it had no time to tidy up, the next one would."""
-    last = history.launches[-1] if history.launches else None
-    return last is not None and last.exited is not None and last.exited.code == KILLED
+    """Whether the last driver was killed, or the last that had the run: what it had no time to tidy up, the next one
+    would."""
+    newest = max(history.all(TermBegan), key=lambda event: event.term, default=None)
+    last = (history.launch_of(newest), *history.launches[-1:])
+    return any(one is not None and one.exited is not None and one.exited.code == KILLED for one in last)

@@ -127,3 +127,4 @@ def cancel_hold(m: Model, why: str) -> None:
     m.live.hold = None
     m.state = RUNNING
     m.considered_s = m.now
+    consider_resize(m)  # what can be had is tried again after the resize interval

@@ -262,3 +262,16 @@ def test_a_rank_that_is_reaped_before_it_says_that_it_has_finished_finishes_the_
     controller.handle(ev.WorkersStopped(1, 0), 2.0)
     controller.handle(ev.WorkerFinished(1, 0), 2.1)
     assert state_of(controller) is State.FINISHED
+
+
+def test_growth_that_could_not_stop_every_rank_in_time_is_tried_again_after_the_interval() -> None:
+    """Nothing else may ever happen that would make it look: no node comes, no rank finishes."""
+    controller = running(1, bounds=Bounds(1, 2), start_settle_s=0.0)
+    controller.handle(ev.UnitPlaced(2, ("n1",)), 1.0)
+    controller.handle(ev.AgentReady(101, 2, "n1"), 2.0)
+    assert state_of(controller) is State.HOLDING
+    given_up = controller.handle(ev.TimerFired("hold"), 32.0)
+    assert state_of(controller) is State.RUNNING
+    assert [c.at_s for c in given_up if isinstance(c, ev.SetTimer) and c.timer == "resize"] == [33.0]
+    controller.handle(ev.TimerFired("resize"), 33.0)
+    assert state_of(controller) is State.HOLDING

@@ -175,6 +175,15 @@ def test_what_a_killed_driver_had_no_time_to_tidy_up_in_storage_is_no_leak_all_e
     assert looked_at(running().exit(0).launch().exit(137), files=["000004-t2-a1"]) == "PASS"
 
 
+def test_of_two_drivers_the_last_that_had_the_run_counts_whichever_was_launched_last() -> None:
+    def fenced_by_the_older(code: int) -> Story:
+        story = running().launch().say(h.TermBegan(term=3, spent={}), "driver-4001-ab").exit(1)
+        return story.say(h.DriverExited(launch=0, code=code))
+
+    assert looked_at(fenced_by_the_older(137), files=["000004-t1-a1"]) == "PASS"
+    assert looked_at(fenced_by_the_older(0), files=["000004-t1-a1"]) == "FAIL"
+
+
 def test_a_run_at_which_nobody_looked_is_no_pass() -> None:
     assert no_leaks(running().history).status == "NOT APPLICABLE"
 
