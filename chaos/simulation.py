@@ -131,6 +131,7 @@ class _Play:
         for each in armed:
             self._sort_in(each, None)
         self._until: list[Armed] = []
+        self._until_wants: set[type | int | None] = set()  # what any of them can be fed with now
         self._step: int | None = None
         self._on_the_way = 0
         self._broken, self._late = True, False
@@ -242,12 +243,11 @@ class _Play:
         waiting = self._waiting.get(kind)
         if waiting and not below:
             self._hold_against(event, waiting)
-        for armed in self._until:
-            until = armed.until
-            if until is None or (until.wants not in (kind, number) and kind is not Committed):
-                continue
-            if until.feed(event):
-                self._heal_if_due(armed)
+        if kind in self._until_wants or number in self._until_wants or kind is Committed:
+            for armed in self._until:
+                if armed.until is not None and armed.until.feed(event):
+                    self._heal_if_due(armed)
+            self._look_at_until()
         if kind is Committed and self._committing:
             self._hold_against(event, [armed for armed in self._committing if not armed.fired])
 
@@ -265,6 +265,7 @@ class _Play:
                 self._look_at_steps()
             if armed.until is not None:
                 self._until.append(armed)
+                self._look_at_until()
             self._on_the_way += 1
             self._trigger(armed, event)
 
@@ -280,6 +281,11 @@ class _Play:
         if kind is Stepped:
             self._steps[armed.number] = armed
             self._look_at_steps()
+
+    def _look_at_until(self) -> None:
+        self._until_wants = {
+            armed.until.wants for armed in self._until if armed.until and not armed.until.fired
+        }
 
     def _look_at_steps(self) -> None:
         conditions = [armed.trigger.condition for armed in self._steps.values()]

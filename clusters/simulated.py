@@ -7,10 +7,10 @@ Ray does to a node (how late it notices, when a draining one leaves, that a node
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, Literal
 
 from shaketable.clusters.protocol import ClusterError, Node
@@ -28,13 +28,13 @@ class Timeline:
 
     def later(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
         self._count += 1
-        heapq.heappush(self._queue, (self.now + delay_s, self._count, call, arguments))
+        heappush(self._queue, (self.now + delay_s, self._count, call, arguments))
 
     def run(self, until_s: float, over: Callable[[], bool]) -> None:
         """Until `over()`, until `until_s`, or until nothing is left to happen."""
         queue = self._queue
         while queue and not over():
-            at_s, _, call, arguments = heapq.heappop(queue)
+            at_s, _, call, arguments = heappop(queue)
             if at_s > until_s:
                 self.now = until_s
                 return

@@ -44,6 +44,8 @@ def check_reuse(
     run: str, old: Mapping[str, Any], new: Mapping[str, Any], on_config_change: Literal["error", "accept"]
 ) -> list[str]:
     """Keys that changed, for the record. ConfigurationError, with the difference, if checkpoints would mean nothing."""
+    if old == new:
+        return []
     changed = differences(old, new)
     compared = [key for key in COMPARED if key != "train_loop_config" or on_config_change != "accept"]
     wrong = {key: pair for key, pair in changed.items() if key.split(".")[0] in compared}

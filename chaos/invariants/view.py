@@ -185,6 +185,7 @@ class History:
             self._entries_by_kind.setdefault(type(entry), []).append(entry)
         self.attempts = _attempts(self)
         self._attempts_by_number: dict[int, list[Attempt]] = {}
+        self._attempt_meant: dict[tuple[int, int], Attempt | None] = {}
         for attempt in self.attempts:
             self._attempts_by_number.setdefault(attempt.number, []).append(attempt)
         self.ends = self.of(End)
@@ -209,11 +210,12 @@ class History:
         itself."""
         if term is None or number is None:
             return None
-        same = self._attempts_by_number.get(number, ())
-        exact = [a for a in same if a.start.term == term]
-        inherited = [a for a in same if self.has_log and a.start.term < term]
-        found = exact or inherited
-        return found[-1] if found else None
+        if (term, number) not in self._attempt_meant:
+            same = self._attempts_by_number.get(number, ())
+            exact = [a for a in same if a.start.term == term]
+            inherited = [a for a in same if self.has_log and a.start.term < term]
+            self._attempt_meant[term, number] = next(reversed(exact or inherited), None)
+        return self._attempt_meant[term, number]
 
     def attempt_at(self, at_s: float) -> Attempt | None:
         """The attempt that was open at a time."""

@@ -41,6 +41,32 @@ RETRY_AGENT_S = 1.0
 EXIT_CODES: dict[str, int] = {"finished": 0, "failed": 1, "fenced": 1}
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a driver is started with. `recorded`: how the log has it."""
+
+    scaling: ScalingConfig
+    run: RunConfig
+    recorded: dict[str, Any]
+
+
+def given(configuration: Configuration, storage_path: str, settings: dict[str, Any]) -> Given:
+    """`settings` go to the RunConfig besides what an experiment has."""
+    scaling = ScalingConfig(
+        num_workers=configuration.num_workers,
+        elastic_resize_monitor_interval_s=configuration.elastic_resize_monitor_interval_s,
+    )
+    run = RunConfig(
+        name=str(RUN), storage_path=storage_path,
+        failure_config=FailureConfig(
+            max_failures=configuration.max_failures, max_preemption_failures=configuration.max_preemption_failures
+        ),
+        checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
+        heartbeat_timeout_s=configuration.heartbeat_timeout_s, **settings,
+    )  # fmt: skip
+    return Given(scaling, run, as_json(scaling, run, configuration.job_config, "simulated"))
+
+
 @dataclass(slots=True)
 class _Unit:
     """A leased unit as `leases.py` keeps it. `generation` counts its places; what was started in another is void."""
@@ -54,26 +80,13 @@ class _Unit:
 
 class SimulatedDriver:
     def __init__(
-        self, world: World, configuration: Configuration, launch: int, exited: Callable[[int, int], None], *,
-        storage_path: str, name: str, hosts: int = 1, settings: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self, world: World, given: Given, launch: int, exited: Callable[[int, int], None], *, hosts: int = 1
+    ) -> None:
         self.world, self.pid, self.launch = world, world.pid(), launch
         self.alive, self._gone = True, False  # it still runs the run; its process is no more
         self._exited, self._hosts = exited, hosts
-        self._scaling = ScalingConfig(
-            num_workers=configuration.num_workers,
-            elastic_resize_monitor_interval_s=configuration.elastic_resize_monitor_interval_s,
-        )
-        self._config = RunConfig(
-            name=name, storage_path=storage_path,
-            failure_config=FailureConfig(
-                max_failures=configuration.max_failures,
-                max_preemption_failures=configuration.max_preemption_failures,
-            ),
-            checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
-            heartbeat_timeout_s=configuration.heartbeat_timeout_s, **(settings or {}),
-        )  # fmt: skip
-        self._job_config = configuration.job_config
+        self._given = given
+        self._scaling, self._config = given.scaling, given.run
         self._writer = Writer(world, f"driver-{self.pid}-sim")
         self._pipeline = Pipeline(self._execute, self._append)
         self._controller: Controller | None = None
@@ -105,11 +118,10 @@ class SimulatedDriver:
         log = self._log = self._new_log()
         logs = itertools.chain([log], iter(self._new_log, None))
         self._scribe = Scribe(log, self._writer)
-        configuration = as_json(self._scaling, self._config, self._job_config, "simulated")
         try:
             self._scribe.begin()
             log, state = take_over(
-                lambda: next(logs), configuration, append=self._append_settled,
+                lambda: next(logs), self._given.recorded, append=self._append_settled,
                 has_checkpoints=lambda: bool(world.checkpoints.files),
             )  # fmt: skip
         except StorageUnsettled:

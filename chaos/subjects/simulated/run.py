@@ -14,7 +14,7 @@ import msgspec
 from shaketable.chaos.history import AnyEvent, CheckpointProbed, LeakCheck, LogRecord
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects.simulated.agent import Worker
-from shaketable.chaos.subjects.simulated.driver import RUN, SimulatedDriver
+from shaketable.chaos.subjects.simulated.driver import RUN, Given, SimulatedDriver, given
 from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRecords
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, World
 from shaketable.chaos.workloads.chain import ChainConfig
@@ -47,7 +47,8 @@ class SimulatedRun:
             self._taken_over, failed_by_weather, chance, pace=pace or Pace(),
         )  # fmt: skip
         self._configuration, self._exited = configuration, exited
-        self._hosts, self._settings = hosts, settings
+        self._hosts, self._settings = hosts, settings or {}
+        self._usual = self._given(configuration)
         self._changed: dict[str, Any] = {}
         self.drivers: dict[int, SimulatedDriver] = {}  # by pid, those that run
         self.codes: dict[int, int] = {}  # exit codes, by pid
@@ -57,16 +58,16 @@ class SimulatedRun:
 
     # ---- drivers
 
+    def _given(self, configuration: Configuration) -> Given:
+        return given(configuration, STORAGE_PATH, self._settings)
+
     def start_driver(self, changed: dict[str, Any]) -> SimulatedDriver:
         launch, self.launched = self.launched, self.launched + 1
         values: dict[str, Any] = {  # JSON has no tuples
             key: tuple(value) if isinstance(value, list) else value for key, value in changed.items()
         }
-        configuration = replace(self._configuration, **values) if values else self._configuration
-        driver = SimulatedDriver(
-            self.world, configuration, launch, self._gone, storage_path=STORAGE_PATH, name=str(RUN),
-            hosts=self._hosts, settings=self._settings,
-        )  # fmt: skip
+        told = self._given(replace(self._configuration, **values)) if values else self._usual
+        driver = SimulatedDriver(self.world, told, launch, self._gone, hosts=self._hosts)
         self.drivers[driver.pid] = driver
         return driver
 
