@@ -14,7 +14,7 @@ from shaketable.chaos.plan import Finding
 NAME = "grow-back"
 # Beyond the resize interval: new agents are started and warmed, and the old attempt holds. Finds runs that never grow,
 # not slow ones; measured are 4 s for ours and 21 s for Ray Train.
-ALLOWANCE_S = {"bundled": 10.0, "ray-train": 40.0}
+ALLOWANCE_S = {"bundled": 15.0, "ray-train": 40.0}
 NOTICED_WITHIN_S = 60.0  # Ray shows a frozen node as dead so much later
 
 
