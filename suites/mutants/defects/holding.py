@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shaketable.suites.mutants.defining import defect, replace, replace_item
+from shaketable.suites.mutants.defining import defect, replace_item
 
 
 @defect("controller.core", "liveness", "grow-back")
@@ -22,17 +22,3 @@ def hold_at_a_report_that_has_been(core: Any) -> None:
         return answered
 
     replace_item(core.HANDLERS, core.ev.HoldAnswered, make)
-
-
-@defect("controller.holding", "liveness")
-def hold_cancelled_in_silence(holding: Any) -> None:
-    """a hold is given up, and the ranks that wait in it are not told"""
-
-    def make(original: Any) -> Any:
-        def cancel(m: Any, why: str) -> None:
-            original(m, why)
-            m.commands[:] = [c for c in m.commands if not isinstance(c, holding.ev.CancelHold)]
-
-        return cancel
-
-    replace(holding, "cancel_hold", make)
