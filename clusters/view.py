@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from shaketable.clusters.protocol import ClusterError, NodeState
 
-ANSWER_S = 30.0
+ANSWER_S = 30.0  # a GCS on a machine where ten nodes start at once has needed more than 10
 
 # Detached helpers that Ray itself leaves on a cluster by design; no subject can be blamed for them.
 RAYS_OWN = frozenset({"AutoscalingCoordinator", "_AutoscalingCoordinatorActor", "PlacementGroupCleaner"})

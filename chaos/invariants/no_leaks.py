@@ -37,6 +37,6 @@ def no_leaks(history: History) -> Finding:
 def _cut_short(history: History) -> bool:
     """Whether the last driver was killed, or the last that had the run: what it had no time to tidy up, the next one
     would."""
-    newest = max(history.all(TermBegan), key=lambda event: event.term, default=None)
+    newest = max(history.all(TermBegan), key=lambda event: (event.term, event.at_s), default=None)
     last = (history.launch_of(newest), *history.launches[-1:])
     return any(one is not None and one.exited is not None and one.exited.code == KILLED for one in last)

@@ -184,6 +184,15 @@ def test_of_two_drivers_the_last_that_had_the_run_counts_whichever_was_launched_
     assert looked_at(fenced_by_the_older(0), files=["000004-t1-a1"]) == "FAIL"
 
 
+def test_a_driver_that_finds_the_run_finished_has_the_time_to_tidy_up_after_a_killed_one() -> None:
+    """It goes on in the term of the killed one: nothing is taken over of a run that is finished."""
+    story = running().fault("sigkill_driver").exit(137)
+    story.say(h.DriverStarted(launch=1, pid=4002, changed={}))
+    story.say(h.TermBegan(term=1, spent={}, finished=True), "driver-4002-ab")
+    story.say(h.DriverExited(launch=1, code=0))
+    assert looked_at(story, files=["000004-t1-a1"]) == "FAIL"
+
+
 def test_a_run_at_which_nobody_looked_is_no_pass() -> None:
     assert no_leaks(running().history).status == "NOT APPLICABLE"
 
