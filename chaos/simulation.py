@@ -57,9 +57,9 @@ LEAKS_GONE_WITHIN_S = 10.0
 LONGEST_S = 1e9
 HEAL_EVERY_S = 30.0
 MOST_NODES_AT_ONCE = 8
-_TARGETED = frozenset({AttemptStarted, WorkerStarted, AttemptEnded, DriverStarted, DriverExited, NodeJoined})
 MOST_RELAUNCHES = 20
 WEATHER_FAULT = 1000  # numbers of what the weather does begin here
+_TARGETED = frozenset({AttemptStarted, WorkerStarted, AttemptEnded, DriverStarted, DriverExited, NodeJoined})
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ class _Play:
                 self.run_under_test.world.draw(LANDS_S), self._resolve, armed, self._timeline.now
             )
 
-    def _resolve(self, armed: Armed, began_s: float, targets_then: int = 0) -> None:
+    def _resolve(self, armed: Armed, began_s: float, targets_then: int = -1) -> None:
         """Tried again for a while, where there is something else to hit than the last time."""
         waited_s = self._timeline.now - began_s
         if self._targets == targets_then and waited_s < RESOLVED_WITHIN_S:
