@@ -77,14 +77,19 @@ def draw(seed: int, number: int) -> Schedule:
 def explore_one(schedule: Schedule, invariants: Mapping[str, Invariant] = INVARIANTS) -> Outcome:
     """Play and judge one schedule."""
     played = simulation.play(schedule.plan, arm(schedule.plan), schedule.weather)
-    landed = Counter(event.name for event in played.events if isinstance(event, FaultObserved))
-    return Outcome(violation(played, invariants), landed, played.transitions, played)
+    history = History(played.events)
+    landed = Counter(event.name for event in history.all(FaultObserved))
+    return Outcome(_violation(played, history, invariants), landed, played.transitions, played)
 
 
 def violation(played: Played, invariants: Mapping[str, Invariant] = INVARIANTS) -> Finding | None:
+    """The first invariant that does not hold, None: all do."""
+    return _violation(played, History(played.events), invariants)
+
+
+def _violation(played: Played, history: History, invariants: Mapping[str, Invariant]) -> Finding | None:
     if played.crash:
         return Finding("runtime", "FAIL", played.crash)
-    history = History(played.events)
     findings = (invariant(history) for invariant in invariants.values())
     return next((finding for finding in findings if finding.status == "FAIL"), None)
 

@@ -163,7 +163,10 @@ class _Play:
             self._heal(armed)
         if not crash:
             self._aftermath()
-        transitions = self.run_under_test.world.transitions
+        seen = self.run_under_test.world.transitions
+        transitions = Counter(
+            {(str(a), event.__name__, str(b)): count for (a, event, b), count in seen.items()}
+        )
         return Played(self.events, self._help, self._timeline.now, transitions, crash)
 
     def _introduce(self, versions: dict[str, str]) -> None:
@@ -190,16 +193,21 @@ class _Play:
             return
         self.harness.say(DeadlinePassed, within_s=within_s)
         self._late, self._on_the_way, self._waiting, self._steps = True, 0, {}, {}
+        self._timeline.ask()
         for driver in list(self.run_under_test.drivers.values()):
             driver.kill()
 
     def _aftermath(self) -> None:
         ended_s = self._timeline.now
-        self._timeline.run(ended_s + LEAKS_GONE_WITHIN_S, lambda: not self.run_under_test.cluster.leftovers())
+        self._timeline.run(ended_s + LEAKS_GONE_WITHIN_S, self._tidy)
         run, say = self.run_under_test, self.harness.testify
         say(run.leaks(self._timeline.now - ended_s))
         for event in (*run.log_records(), *run.probes()):
             say(event)
+
+    def _tidy(self) -> bool:
+        self._timeline.ask()  # whatever happens may have been the last of it
+        return not self.run_under_test.cluster.leftovers()
 
     # ---- drivers and nodes
 
@@ -211,6 +219,7 @@ class _Play:
     def _exited(self, launch: int, code: int) -> None:
         self.harness.say(DriverExited, launch=launch, code=code)
         self._exits += 1
+        self._timeline.ask()
 
     def _look_at_nodes(self) -> None:
         for number in list(self._hit_nodes):
@@ -224,7 +233,8 @@ class _Play:
     def hear(self, event: AnyEvent) -> None:
         self.events.append(event)
         kind, number, below = type(event), None, False
-        if isinstance(event, Stepped):
+        if kind is Stepped:
+            assert isinstance(event, Stepped)
             self._quiet_since_s = self._timeline.now
             self._step = max(self._step or 0, event.step)
             below = event.step < self._lowest
@@ -360,7 +370,7 @@ class _Play:
 
     def _land(self, armed: Armed, evidence: str, after_ms: float) -> None:
         armed.landed = True
-        self._on_the_way -= 1
+        self._arrived()
         self._deadline_from_s = self._timeline.now
         self.harness.say(
             FaultObserved, fault=armed.number, name=armed.fault.name, evidence=evidence, after_ms=after_ms
@@ -370,8 +380,12 @@ class _Play:
         self._end_break_phase()
 
     def _lost_sight(self, armed: Armed, reason: str) -> None:
-        self._on_the_way -= 1
+        self._arrived()
         self._miss(armed, reason)
+
+    def _arrived(self) -> None:
+        self._on_the_way -= 1
+        self._timeline.ask()
 
     def _miss(self, armed: Armed, reason: str) -> None:
         self.harness.say(FaultMissed, fault=armed.number, name=armed.fault.name, reason=reason)
@@ -438,7 +452,7 @@ class _Play:
         return True
 
     def _relaunched(self) -> None:
-        self._on_the_way -= 1
+        self._arrived()
         self.start_driver({})
 
     def _help_with(self, fault: FaultPlan) -> None:

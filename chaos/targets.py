@@ -26,6 +26,7 @@ from shaketable.chaos.history import (
 T = TypeVar("T")
 Thing = Literal["worker", "node", "driver", "cluster"]
 KINDS = ("rank", "node", "random")
+_STARTS = (AttemptStarted, WorkerStarted)
 
 
 class TargetMissed(Exception):
@@ -71,7 +72,7 @@ def parse(raw: object, thing: Thing, where: str) -> dict[str, int]:
 
 def current_group(events: Sequence[AnyEvent]) -> Group:
     """The newest attempt that was started and has not ended. The workers' own testimony of their pid counts most."""
-    starts = [e for e in events if isinstance(e, AttemptStarted | WorkerStarted)]
+    starts = [e for e in events if isinstance(e, _STARTS)]
     if not starts:
         return Group()
     term, attempt = max((e.term, e.attempt) for e in starts)

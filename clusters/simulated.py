@@ -25,15 +25,25 @@ class Timeline:
         self.now = 0.0
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
+        self._asked = True
 
     def later(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
         self._count += 1
         heappush(self._queue, (self.now + delay_s, self._count, call, arguments))
 
+    def ask(self) -> None:
+        """Something has changed that `over` looks at."""
+        self._asked = True
+
     def run(self, until_s: float, over: Callable[[], bool]) -> None:
-        """Until `over()`, until `until_s`, or until nothing is left to happen."""
-        queue = self._queue
-        while queue and not over():
+        """Until `over()`, which is called after what has called `ask`; until `until_s`, or until nothing is left to
+        happen."""
+        queue, self._asked = self._queue, True
+        while queue:
+            if self._asked:
+                self._asked = False
+                if over():
+                    return
             at_s, _, call, arguments = heappop(queue)
             if at_s > until_s:
                 self.now = until_s

@@ -31,7 +31,7 @@ class Pipeline:
                 self._appending = True
                 self._append(command.record)
             else:
-                self._over = isinstance(command, ev.FinishRun)
+                self._over = type(command) is ev.FinishRun
                 self._execute(command)
 
     def appended(self) -> None:

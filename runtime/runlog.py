@@ -205,7 +205,7 @@ def open_run(
             f"the run log {directory} cannot be opened: {error}. Check the owner and rights"
         ) from error
     return take_over(
-        lambda: RunLog(run_path, clock=clock), configuration, on_config_change,
+        lambda: RunLog(run_path, clock=clock), recordable(configuration), on_config_change,
         has_checkpoints=lambda: any((run_path / CHECKPOINTS).glob("*")),
     )  # fmt: skip
 
@@ -218,11 +218,11 @@ def take_over(
     has_checkpoints: Callable[[], bool],
     append: Callable[[RunLog, AnyRecord], object] = append_settled,
 ) -> tuple[RunLog, RunState]:
-    """What `open_run` does, wherever the log lies."""
-    wanted, log = recordable(configuration), new_log()
+    """What `open_run` does, wherever the log lies; `configuration` is as `recordable` gives it."""
+    log = new_log()
     for _ in range(_OPEN_TRIES):
         state = log.catch_up()
-        opened = _opening(log.run_path, state, wanted, on_config_change, has_checkpoints)
+        opened = _opening(log.run_path, state, configuration, on_config_change, has_checkpoints)
         if opened is None:
             return log, state
         try:

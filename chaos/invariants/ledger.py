@@ -264,8 +264,10 @@ def _may_belong(history: History, attempt: Attempt, fault: FaultInjected) -> boo
     it."""
     if abs(fault.at_s - attempt.begin_s) <= BORDER_S:
         return True
-    lost = {node.node_id for node in history.nodes if node.node in fault.nodes and "node" in fault.name}
-    return fault.at_s <= attempt.end_s and any(node in lost for _, node in attempt.start.members)
+    if fault.at_s > attempt.end_s or "node" not in fault.name:
+        return False
+    lost = {node.node_id for node in history.nodes if node.node in fault.nodes}
+    return any(node in lost for _, node in attempt.start.members)
 
 
 def _own_failure(history: History, attempt: Attempt) -> tuple[bool, bool]:

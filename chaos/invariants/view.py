@@ -9,7 +9,7 @@ CLOCK_SKEW_S.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -348,7 +348,9 @@ def _from_log(history: History) -> tuple[Entry, ...]:
     records = sorted(history.all(LogRecord), key=lambda event: event.number)
     entries = []
     for position, event in enumerate(records):
-        record = {**event.record, "spent": spent.get(event.record.get("term", 0))}
+        record = event.record
+        if record.get("kind") == "opened":
+            record = {**record, "spent": spent.get(record.get("term", 0))}
         make = _RECORDS.get(record.get("kind", ""))
         if make is None:
             continue  # kinds that say nothing to an invariant
@@ -437,22 +439,15 @@ def _hang_up(history: History) -> None:
     for commit in history.commits:
         if (attempt := history.attempt(commit.term, commit.attempt)) is not None:
             attempt.commits.append(commit)
-    _hang_up_workers(history, history.events)
-
-
-def _hang_up_workers(history: History, events: Iterable[AnyEvent]) -> None:
-    for event in events:
-        if not isinstance(event, WorkerStarted | Resumed | Stepped | WorkerFinished):
-            continue
-        attempt = history.attempt(event.term, event.attempt)
-        if attempt is None:
-            continue
-        match event:
-            case WorkerStarted():
-                attempt.workers.append(event)
-            case Resumed():
-                attempt.resumed.append(event)
-            case Stepped():
-                attempt.steps.setdefault(event.rank, []).append(event)
-            case WorkerFinished():
-                attempt.finished.add(event.rank)
+    for worker in history.all(WorkerStarted):
+        if (attempt := history.attempt(worker.term, worker.attempt)) is not None:
+            attempt.workers.append(worker)
+    for resumed in history.all(Resumed):
+        if (attempt := history.attempt(resumed.term, resumed.attempt)) is not None:
+            attempt.resumed.append(resumed)
+    for step in history.all(Stepped):
+        if (attempt := history.attempt(step.term, step.attempt)) is not None:
+            attempt.steps.setdefault(step.rank, []).append(step)
+    for finished in history.all(WorkerFinished):
+        if (attempt := history.attempt(finished.term, finished.attempt)) is not None:
+            attempt.finished.add(finished.rank)

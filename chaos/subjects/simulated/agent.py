@@ -91,15 +91,19 @@ class SimulatedAgent:
         if self.node.state == "frozen":
             self._held.append((self._send, (call, said)))
             return
-        timeline = self.world.timeline
-        self._up_s = max(self._up_s, timeline.now + self.world.draw_slow(self.world.pace.message))
-        timeline.later(self._up_s - timeline.now, self._deliver, call, said)
+        world = self.world
+        timeline, now = world.timeline, world.timeline.now
+        if (arrives_s := now + world.draw_slow(world.pace.message)) > self._up_s:
+            self._up_s = arrives_s
+        timeline.later(self._up_s - now, self._deliver, call, said)
 
     def down(self, call: Callable[..., None], *arguments: Any) -> None:
         """From the driver: `call` happens in the agent."""
-        timeline = self.world.timeline
-        self._down_s = max(self._down_s, timeline.now + self.world.draw_slow(self.world.pace.message))
-        timeline.later(self._down_s - timeline.now, self._take, call, arguments)
+        world = self.world
+        timeline, now = world.timeline, world.timeline.now
+        if (arrives_s := now + world.draw_slow(world.pace.message)) > self._down_s:
+            self._down_s = arrives_s
+        timeline.later(self._down_s - now, self._take, call, arguments)
 
     def _deliver(self, call: Callable[..., None], said: Any) -> None:
         if self.node.state == "frozen" and self.world.rng.random() < 0.5:  # it had not left the machine yet

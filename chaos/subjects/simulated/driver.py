@@ -20,7 +20,7 @@ from shaketable.clusters.simulated import Lease, SimulatedNode
 from shaketable.runtime import events as ev
 from shaketable.runtime.collection import orphans
 from shaketable.runtime.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, as_json
-from shaketable.runtime.controller import Controller, Settings
+from shaketable.runtime.controller import Controller, Settings, State
 from shaketable.runtime.errors import (
     ConfigurationError,
     Fenced,
@@ -32,6 +32,7 @@ from shaketable.runtime.errors import (
 )  # fmt: skip
 from shaketable.runtime.pipeline import Pipeline
 from shaketable.runtime.records import AnyRecord
+from shaketable.runtime.reuse import recordable
 from shaketable.runtime.runlog import RunLog, take_over
 from shaketable.runtime.settings import settings_of
 
@@ -64,7 +65,7 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
         checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
         heartbeat_timeout_s=configuration.heartbeat_timeout_s, **settings,
     )  # fmt: skip
-    return Given(scaling, run, as_json(scaling, run, configuration.job_config, "simulated"))
+    return Given(scaling, run, recordable(as_json(scaling, run, configuration.job_config, "simulated")))
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class SimulatedDriver:
         self._controller: Controller | None = None
         self._log: RunLog | None = None
         self._scribe: Scribe | None = None
-        self._state = ""
+        self._state = State.NEW
         self._timers: dict[str, int] = {}
         self._mark = 0
         self._units: dict[int, _Unit] = {}
@@ -166,7 +167,7 @@ class SimulatedDriver:
 
     def _begin(self, settings: Settings, log: RunLog) -> None:
         self._controller = Controller(settings, log.state)
-        self._state = str(self._controller.state)
+        self._state = self._controller.state
         self._unwatch = self.world.cluster.watch(self._look_at_nodes)
         self.feed(ev.Begin())
         self._look_at_nodes()
@@ -180,12 +181,12 @@ class SimulatedDriver:
         if isinstance(event, ev.LogFailed):
             self._pipeline.log_failed()
         self._pipeline.extend(controller.handle(event, self.world.timeline.now))
-        state = str(controller.state)
-        self.world.transitions[self._state, type(event).__name__, state] += 1
-        if state != self._state:
+        state = controller.state
+        self.world.transitions[self._state, type(event), state] += 1
+        if state is not self._state:
             self._state = state
             assert self._scribe is not None
-            self._scribe.on_state(controller.run.term, state)
+            self._scribe.on_state(controller.run.term, str(state))
         self._pipeline.run()
 
     def hear(self, agent: SimulatedAgent, event: ev.Event) -> None:

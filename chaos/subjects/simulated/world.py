@@ -14,6 +14,7 @@ from shaketable.chaos.history import AnyEvent, Event
 from shaketable.chaos.subjects.simulated.storage import SimulatedCheckpoints, SimulatedRecords
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.simulated import Range, SimulatedCluster, Timeline
+from shaketable.runtime.controller import State
 
 if TYPE_CHECKING:
     from shaketable.chaos.subjects.simulated.agent import Worker
@@ -91,7 +92,7 @@ class World:
     checkpoints: SimulatedCheckpoints = field(default_factory=SimulatedCheckpoints)
     pace: Pace = field(default_factory=Pace)
     next_pid: int = 1000
-    transitions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    transitions: Counter[tuple[State, type, State]] = field(default_factory=Counter)
 
     def pid(self) -> int:
         self.next_pid += 1
@@ -103,5 +104,6 @@ class World:
 
     def draw_slow(self, span: Range) -> float:
         """Like `draw`, now and then much longer."""
-        took = self.draw(span)
-        return took * self.pace.slow_by if self.rng.random() < self.pace.slow else took
+        (low, high), random, pace = span, self.rng.random, self.pace
+        took = low + (high - low) * random()
+        return took * pace.slow_by if random() < pace.slow else took
