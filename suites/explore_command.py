@@ -107,6 +107,8 @@ def _header(wanted: int | None, minutes: float | None, seed: int, mutant: str) -
 
 def summary(explored: Explored) -> list[str]:
     """What was explored, in lines for people."""
+    if not explored.schedules:
+        return [f"no schedule has come to its end in {explored.seconds:.1f} s"]
     landed = sum(explored.faults.values())
     kinds = ", ".join(f"{name} {count:,}" for name, count in explored.faults.most_common())
     states = {state for before, _, after in explored.transitions for state in (before, after)}
@@ -179,5 +181,8 @@ def _close(explored: Explored, written: Path | None, mutant: str) -> int:
         suffix = f" --mutant {mutant}" if mutant else ""
         print(f"reproduce    shaketable run {written}{suffix}")
         return results.EXIT_FAIL
-    print("interrupted, GREEN so far" if explored.interrupted else "GREEN")
-    return results.EXIT_INTERRUPTED if explored.interrupted else results.EXIT_PASS
+    if not explored.interrupted:
+        print("GREEN")
+        return results.EXIT_PASS
+    print("interrupted, GREEN so far" if explored.schedules else "interrupted, nothing is known yet")
+    return results.EXIT_INTERRUPTED

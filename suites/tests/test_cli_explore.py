@@ -23,7 +23,7 @@ from shaketable.chaos.experiment_file import load
 from shaketable.chaos.judge import judge
 from shaketable.suites import explore_command
 from shaketable.suites.commands import app
-from shaketable.suites.exploring import broken, explore_chunk
+from shaketable.suites.exploring import Explored, broken, explore_chunk
 from shaketable.suites.tests.terminal import read_until
 from shaketable.suites.tests.test_cli_catalogue import shaketable
 
@@ -40,6 +40,7 @@ IMPORTING_S = 0.15  # of computing; the imports of a process that plays schedule
         (["--schedules", "0"], "Invalid value for '--schedules'"),
         (["--schedules", "-5"], "Invalid value for '--schedules'"),
         (["--minutes", "0"], "Invalid value for '--minutes'"),
+        (["--minutes", "nan"], "Invalid value for '--minutes'"),
         (["--jobs", "0"], "Invalid value for '--jobs'"),
         (["--schedules", "10", "--minutes", "1"], "--schedules and --minutes: give one of them"),
         (["--mutant", "growth-nevr"], "no mutant is called 'growth-nevr'; did you mean growth-never"),
@@ -140,6 +141,12 @@ def test_ctrl_c_ends_with_what_was_explored_so_far(tmp_path: Path) -> None:
     assert written["interrupted"] and written["schedules"] >= 25
     assert f"{written['schedules']:,} schedules in ".encode() in shown
     assert b"interrupted, GREEN so far" in shown and b"Traceback" not in shown
+
+
+def test_where_no_schedule_came_to_its_end_nothing_is_claimed() -> None:
+    assert explore_command.summary(Explored(7, seconds=0.5, interrupted=True)) == [
+        "no schedule has come to its end in 0.5 s"
+    ]
 
 
 def test_ctrl_c_before_anything_was_explored_is_no_error_of_what_was_just_starting(tmp_path: Path) -> None:
