@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shaketable.chaos import simulation
@@ -27,6 +27,7 @@ from shaketable.chaos.subjects.simulated.world import Chance, Pace
 
 MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
+WATCHED = 0.08  # of the schedules have a limit for hangs
 
 KINDS = (
     "sigkill_worker", "raise_in_worker", "freeze_worker", "sigterm_node", "sigkill_node", "freeze_node", "drain_node",
@@ -68,10 +69,8 @@ def draw(seed: int, number: int) -> Schedule:
     kinds = [kind for kind in KINDS if rng.random() < 0.5] or [rng.choice(KINDS)]
     faults = _faults(rng, kinds, configuration)
     expect = Expect(within_s=CONVERGES_WITHIN_S)
-    return Schedule(
-        Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect),
-        _weather(rng, configuration.job_config),
-    )
+    plan = Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect)
+    return drawn_limits(Schedule(plan, _weather(rng, configuration.job_config)), rng)
 
 
 def explore_one(schedule: Schedule, invariants: Mapping[str, Invariant] = INVARIANTS) -> Outcome:
@@ -92,6 +91,35 @@ def _violation(played: Played, history: History, invariants: Mapping[str, Invari
         return Finding("runtime", "FAIL", played.crash)
     findings = (invariant(history) for invariant in invariants.values())
     return next((finding for finding in findings if finding.status == "FAIL"), None)
+
+
+# ---- limits that most runs do not have -----------------------------------------------------------------------
+
+
+def drawn_limits(schedule: Schedule, rng: random.Random) -> Schedule:
+    """One schedule in so many has a limit of this kind, drawn last: the others are what they would be without."""
+    if rng.random() < WATCHED:
+        schedule = _watched_for_hangs(schedule, rng)
+    return schedule
+
+
+def _watched_for_hangs(schedule: Schedule, rng: random.Random) -> Schedule:
+    """Some of the faults make a worker stand still, and the machines do so by themselves for longer than the limit."""
+    plan, weather = schedule.plan, schedule.weather
+    configuration = replace(
+        plan.configuration,
+        hang_timeout_s=rng.choice((3.0, 8.0)),
+        first_step_timeout_s=rng.choice((4.0, 10.0)),
+    )
+    faults = tuple(_hanging(fault, rng) for fault in plan.faults)
+    weather = replace(weather, pause_every_s=rng.choice((0.0, 5.0, 20.0)))
+    return Schedule(replace(plan, configuration=configuration, faults=faults), weather)
+
+
+def _hanging(fault: FaultPlan, rng: random.Random) -> FaultPlan:
+    if fault.name not in ("sigkill_worker", "raise_in_worker", "freeze_worker") or rng.random() < 0.5:
+        return fault
+    return FaultPlan("hang_worker", fault.target, fault.at)
 
 
 # ---- drawing -------------------------------------------------------------------------------------------------

@@ -69,6 +69,11 @@ def raise_in_worker(target: Target, at: Trigger) -> FaultPlan:
     return FaultPlan("raise_in_worker", target, at)
 
 
+def hang_worker(target: Target, at: Trigger, where: str = "python") -> FaultPlan:
+    """Make the training function stand still for good at its next report, in "python", "c" or a data "loader"."""
+    return FaultPlan("hang_worker", target, at, {"where": where} if where != "python" else {})
+
+
 def freeze_worker(target: Target, at: Trigger, until: Trigger | None = None) -> FaultPlan:
     """Stop a worker's process; thaw it at `until`, or when the run is over."""
     return FaultPlan("freeze_worker", target, at, _given(until=until))

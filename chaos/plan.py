@@ -26,6 +26,8 @@ class Configuration:
     num_to_keep: int | None = None
     elastic_resize_monitor_interval_s: float = 1.0
     heartbeat_timeout_s: float = 5.0
+    hang_timeout_s: float | None = None
+    first_step_timeout_s: float = 600.0
     # What only a job of one's own needs. A file that does not name these may still be given them on the command line.
     cwd: str = ""  # where a command runs, and where a function is imported from besides what is installed
     step_key: str = ""  # the reported metric that is the step; empty: the report index

@@ -42,6 +42,7 @@ from shaketable.chaos.history import (
 from shaketable.chaos.landing import LOOK_EVERY_S, Armed, injected, never
 from shaketable.chaos.plan import FaultPlan, Plan
 from shaketable.chaos.subjects.simulated.agent import Worker
+from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
 from shaketable.chaos.subjects.simulated.faults import INJECTIONS, Injection
 from shaketable.chaos.subjects.simulated.run import RUNTIME_BUGS, SimulatedRun
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, Writer
@@ -56,6 +57,7 @@ LANDS_S = (0.0005, 0.008)  # else so long after
 LEAKS_GONE_WITHIN_S = 10.0
 LONGEST_S = 1e9
 HEAL_EVERY_S = 30.0
+PAUSE_S = 10.0
 MOST_NODES_AT_ONCE = 8
 MOST_RELAUNCHES = 20
 WEATHER_FAULT = 1000  # numbers of what the weather does begin here
@@ -70,6 +72,7 @@ class Weather:
     chance: Chance = field(default_factory=Chance)
     pace: Pace = field(default_factory=Pace)
     settings: dict[str, Any] = field(default_factory=dict)
+    pause_every_s: float = 0.0  # the machines of the run all stand still for PAUSE_S about so often; 0: never
     heals: bool = False  # bring back capacity and driver when nothing goes on any more
 
 
@@ -151,6 +154,8 @@ class _Play:
         self.run_under_test.cluster.watch(self._look_at_nodes)
         if self._weather.heals:
             self._timeline.later(HEAL_EVERY_S, self._look_after)
+        if self._weather.pause_every_s:
+            self._pause_later()
         crash = ""
         try:
             self._timeline.run(LONGEST_S, self._over)
@@ -422,6 +427,26 @@ class _Play:
             term=fork.term, attempt=fork.attempt,
         )  # fmt: skip
         self.harness.say(FaultObserved, fault=number, name=name, evidence="refused", after_ms=0.0)
+
+    def _pause_later(self) -> None:
+        self._timeline.later(self._rng.uniform(0.0, 2 * self._weather.pause_every_s), self._pause)
+
+    def _pause(self) -> None:
+        """Of every machine that the run has: its clocks are that much further then, and nothing else is."""
+        self._weather_faults += 1
+        number, name = WEATHER_FAULT + self._weather_faults, "freeze_everything"
+        self.harness.say(FaultInjected, fault=number, name=name, target={})
+        self.harness.say(FaultObserved, fault=number, name=name, evidence="stopped", after_ms=0.0)
+        self._timeline.pause(PAUSE_S, SimulatedDriver.on_time)
+        self._deadline_from_s += PAUSE_S
+        self._quiet_since_s += PAUSE_S
+        self._timeline.later(PAUSE_S, self._paused, number, name)
+
+    def _paused(self, number: int, name: str) -> None:
+        self.harness.say(FaultHealed, fault=number, name=name)
+        for driver in list(self.run_under_test.drivers.values()):
+            driver.paused(PAUSE_S)
+        self._pause_later()
 
     # ---- help that is not in the method: a stated core comes back, so that the run can converge
 

@@ -97,6 +97,7 @@ def _arming(function: Callable[P, FaultPlan]) -> Callable[P, dict[str, Any]]:
 
 sigkill_worker = _arming(method.sigkill_worker)
 raise_in_worker = _arming(method.raise_in_worker)
+hang_worker = _arming(method.hang_worker)
 freeze_worker = _arming(method.freeze_worker)
 sigterm_node = _arming(method.sigterm_node)
 sigkill_node = _arming(method.sigkill_node)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
 from shaketable.clusters.protocol import ClusterError, Node
@@ -34,6 +34,15 @@ class Timeline:
     def ask(self) -> None:
         """Something has changed that `over` looks at."""
         self._asked = True
+
+    def pause(self, seconds: float, by_the_clock: Callable[..., None]) -> None:
+        """Everything stands still for so long, but for the calls of `by_the_clock` (a method of whatever object): what
+        of them is due meanwhile comes right after it."""
+        end_s, queue = self.now + seconds + 1e-6, self._queue
+        for place, (at_s, count, call, arguments) in enumerate(queue):
+            clocked = getattr(call, "__func__", None) is by_the_clock
+            queue[place] = max(at_s, end_s) if clocked else at_s + seconds, count, call, arguments
+        heapify(queue)
 
     def run(self, until_s: float, over: Callable[[], bool]) -> None:
         """Until `over()`, which is called after what has called `ask`; until `until_s`, or until nothing is left to

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import ray
 
-from shaketable.runtime import checkpoints, nodecache, rayview, wire
+from shaketable.runtime import checkpoints, nodecache, rayview, stacks, wire
 from shaketable.runtime import messages as msg
 from shaketable.runtime.errors import ShaketableError
 from shaketable.runtime.fold import checkpoint_name
@@ -201,6 +201,8 @@ class _Loop:
                     self._fork(message)
                 case msg.Kill():
                     self._kill(message.attempt)
+                case msg.TakeStacks():
+                    self._take_stacks(message.attempt)
                 case msg.Shutdown():
                     self._shut_down(message.final)
                 case (
@@ -273,6 +275,22 @@ class _Loop:
         worker.killed_s = worker.killed_s or time.monotonic()
         if worker.pid:
             _killpg(worker.pid)
+
+    def _take_stacks(self, attempt: int) -> None:
+        worker = self._worker
+        if worker is None or worker.fork.attempt != attempt or not worker.pid:
+            return  # there is none, and that is known or will be
+        path = self._staging / f"stacks-{attempt}.txt"
+        future = self._pool.submit(stacks.take, worker.pid, path)
+
+        def taken(future: Future[str]) -> None:
+            text = "" if future.exception() else future.result()
+            answer = msg.Stacks(
+                attempt=attempt, rank=worker.fork.rank, text=text, where=stacks.innermost(text)
+            )
+            self._later(lambda: self._driver.send(answer))
+
+        future.add_done_callback(taken)
 
     def _on_fork_server(self) -> None:
         assert self._forks is not None

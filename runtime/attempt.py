@@ -14,7 +14,7 @@ from shaketable.runtime.events import AgentId
 from shaketable.runtime.progress import Progress
 from shaketable.runtime.records import Cause, File
 
-SignKind = Literal["error", "death", "lost", "collateral"]
+SignKind = Literal["error", "death", "lost", "hung", "collateral"]
 _RECLAIM_SIGNALS = (9, 15)
 
 
@@ -53,6 +53,16 @@ class Hold:
     patient: bool = False
 
 
+@dataclass(slots=True)
+class Hang:
+    """Nobody has got any further than `lowest` for too long: the ranks that are `late`, and where each rank stands."""
+
+    late: list[int]
+    lowest: int | None
+    silent_s: float
+    where: dict[int, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Threat:
     """What one view of the nodes says of the attempt's: which are announced to go (in rank order), and by when the
@@ -86,9 +96,11 @@ class Attempt:
         "first_index",
         "given_up",
         "gone",
+        "hang",
         "hold",
         "last_metrics",
         "members",
+        "moved_s",
         "nodes",
         "number",
         "places",
@@ -127,6 +139,8 @@ class Attempt:
         self.signs: list[Sign] = []
         self.echoes_only = False  # only signs that may be collateral came in time
         self.hold: Hold | None = None
+        self.moved_s = started_s  # when the slowest rank last got any further
+        self.hang: Hang | None = None  # suspected, while the stacks are taken
         self.threat = Threat(view=-1)
 
     @property
@@ -223,8 +237,9 @@ def settle(signs: Sequence[Sign], *, all_entered: bool) -> Ending:
     """The one cause of an attempt's end, from all the evidence (protocols 6.1, 6.2)."""
     roots = [sign for sign in signs if sign.kind != "collateral"]
     first = roots[0] if roots else signs[0]
-    if first.kind == "death":
-        first = next((sign for sign in roots if sign.kind == "lost" and sign.rank == first.rank), first)
+    if first.kind in ("death", "hung"):
+        same = {sign.rank for sign in roots if sign.kind == "hung"} | {first.rank}
+        first = next((sign for sign in roots if sign.kind == "lost" and sign.rank in same), first)
     reclaimed = first.kind == "lost" or (first.kind == "death" and first.signal in _RECLAIM_SIGNALS)
     cause: Cause = "worker_error"
     if first.doomed and reclaimed:
@@ -233,6 +248,8 @@ def settle(signs: Sequence[Sign], *, all_entered: bool) -> Ending:
         cause = "start_failed"
     elif first.kind == "lost":
         cause = "node_lost"
+    elif first.kind == "hung":
+        cause = "hung"
     elif (
         first.kind == "death" or first.signal is not None
     ):  # an abort may be an echo, but it never is an exception

@@ -14,6 +14,7 @@ ACCOUNT_OF: Mapping[Cause, Account | None] = {
     "worker_error": "max_failures",
     "worker_death": "max_failures",
     "node_lost": "max_failures",
+    "hung": "max_failures",
     "preempted": "max_preemption_failures",
     "start_failed": "max_start_failures",
     "resized": None,

@@ -145,13 +145,27 @@ class HoldReached(msgspec.Struct, frozen=True, gc=False):
     index: int
 
 
+class StacksTaken(msgspec.Struct, frozen=True, gc=False):
+    """Where the rank stands, in a few words: its innermost frame. Empty: it did not answer."""
+
+    attempt: int
+    rank: int
+    where: str
+
+
 # ---- events: the rest ----------------------------------------------------------------------------------------
 
-Timer = Literal["settle", "resize", "uploads", "collateral", "backoff", "hold", "unit_wait", "commit"]
+Timer = Literal["settle", "resize", "uploads", "collateral", "backoff", "hold", "unit_wait", "commit", "hang"]
 
 
 class TimerFired(msgspec.Struct, frozen=True, gc=False):
     timer: Timer
+
+
+class LoopPaused(msgspec.Struct, frozen=True, gc=False):
+    """The executor's own loop did not turn for so long: nobody's silence counts in that time (protocols 2.3)."""
+
+    seconds: float
 
 
 class Interrupted(msgspec.Struct, frozen=True, gc=False):
@@ -170,7 +184,7 @@ class LogFailed(msgspec.Struct, frozen=True, gc=False):
 Event = (
     Begin | UnitPlaced | AgentReady | AgentLost | AgentFailed | NodesChanged | WorkerEntered | WorkerFinished
     | WorkerFailed | WorkersStopped | ReportReceived | UploadFinished | UploadFailed | HoldAnswered | HoldReached
-    | TimerFired | Interrupted | LogFailed
+    | StacksTaken | TimerFired | LoopPaused | Interrupted | LogFailed
 )  # fmt: skip
 
 
@@ -211,6 +225,12 @@ class StartAttempt(msgspec.Struct, frozen=True, gc=False):
 
 class StopAttempt(msgspec.Struct, frozen=True, gc=False):
     """Kill every worker of the attempt that is still there; each agent answers WorkersStopped."""
+
+    attempt: int
+
+
+class TakeStacks(msgspec.Struct, frozen=True, gc=False):
+    """Save the stacks of every rank; each agent answers StacksTaken."""
 
     attempt: int
 
@@ -268,6 +288,6 @@ class FinishRun(msgspec.Struct, frozen=True, gc=False):
 
 
 Command = (
-    RequestUnit | ProbeUnit | ReleaseUnit | AppendRecord | StartAttempt | StopAttempt | BeginHold | HoldAt
+    RequestUnit | ProbeUnit | ReleaseUnit | AppendRecord | StartAttempt | StopAttempt | TakeStacks | BeginHold | HoldAt
     | CancelHold | NotifyPreemption | DeleteCheckpoint | SetTimer | Warn | FinishRun
 )  # fmt: skip

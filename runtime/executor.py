@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from shaketable.runtime import checkpoints, rayview, wire
+from shaketable.runtime import checkpoints, rayview, stacks, wire
 from shaketable.runtime import events as ev
 from shaketable.runtime import messages as msg
 from shaketable.runtime.agent import AgentSpec
@@ -151,6 +151,8 @@ class Executor:
             return
         for peer in self._peers.values():
             peer.heard_s += gap
+        if self.controller.attempt is not None:
+            self._feed(ev.LoopPaused(gap))
         if gap > self._config.fence_check_s:
             self._check_fence()
 
@@ -278,6 +280,8 @@ class Executor:
                 self._start_attempt(command)
             case ev.StopAttempt(attempt):
                 self._tell(attempt, msg.Kill(attempt=attempt))
+            case ev.TakeStacks(attempt):
+                self._tell(attempt, msg.TakeStacks(attempt=attempt))
             case ev.BeginHold(attempt):
                 self._tell(attempt, msg.HoldBegin(attempt=attempt))
             case ev.HoldAt(attempt, index):
@@ -301,6 +305,12 @@ class Executor:
             checkpoints.delete(self._log.run_path, checkpoint)
         except StorageError as error:
             self._warn(f"checkpoint {checkpoint} is deleted in the log, its files are not: {error}")
+
+    def _save_stacks(self, message: msg.Stacks) -> None:
+        try:
+            stacks.save(self._log.run_path, message.attempt, message.rank, message.text)
+        except OSError as error:
+            self._warn(f"the stacks of rank {message.rank} could not be saved: {error}")
 
     def _release(self, unit: ev.UnitId) -> None:
         for peer in [peer for peer in self._peers.values() if peer.unit == unit]:
@@ -400,6 +410,9 @@ class Executor:
             self._feed(event)
         elif isinstance(message, msg.Contribution):
             self._contribute(message)
+        elif isinstance(message, msg.Stacks):
+            self._log_calls.put(lambda: self._save_stacks(message))
+            self._feed(ev.StacksTaken(message.attempt, message.rank, message.where))
         elif isinstance(message, msg.Unfit):
             peer.unfit = message.detail  # it leaves now
 

@@ -55,6 +55,12 @@ class Kill(Message, frozen=True, kw_only=True, tag="kill"):
     attempt: int
 
 
+class TakeStacks(Message, frozen=True, kw_only=True, tag="take_stacks"):
+    """Save the stacks of the worker of `attempt`; answered by Stacks, also where there is none to be had."""
+
+    attempt: int
+
+
 class Shutdown(Message, frozen=True, kw_only=True, tag="shutdown"):
     """Leave. `final`: the run is over, its cache on this node can go."""
 
@@ -173,6 +179,15 @@ class Stopped(Message, frozen=True, kw_only=True, tag="stopped"):
     attempt: int
 
 
+class Stacks(Message, frozen=True, kw_only=True, tag="stacks"):
+    """`text`: the stacks of all threads; empty if the worker did not answer. `where`: the innermost frame."""
+
+    attempt: int
+    rank: int
+    text: str
+    where: str
+
+
 class Report(Message, frozen=True, kw_only=True, tag="report"):
     """`metrics` is JSON. `directory`: a checkpoint of this rank to upload; `staged`: it is the agent's to delete."""
 
@@ -249,9 +264,9 @@ class Reaped(Message, frozen=True, kw_only=True, tag="reaped"):
 
 
 AnyMessage = (
-    Setup | Ping | Fork | Kill | Shutdown | HoldBegin | HoldUntil | HoldCancelled | Preemption | Delivery | Task
-    | Restored | UploadDone | Hello | Ready | Unfit | Beat | Entered | Finished | Failed | Stopped | Report | Uploaded
-    | UploadFailed | HoldAnswer | HoldReached | Contribution | Warm | ForkChild | Forked | Reaped
+    Setup | Ping | Fork | Kill | TakeStacks | Shutdown | HoldBegin | HoldUntil | HoldCancelled | Preemption | Delivery
+    | Task | Restored | UploadDone | Hello | Ready | Unfit | Beat | Entered | Finished | Failed | Stopped | Stacks
+    | Report | Uploaded | UploadFailed | HoldAnswer | HoldReached | Contribution | Warm | ForkChild | Forked | Reaped
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

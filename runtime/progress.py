@@ -36,6 +36,17 @@ class Progress:
             self._finished.add(rank)
             self._leave(self.watermarks[rank])
 
+    @property
+    def lowest(self) -> int | None:
+        """How far the slowest is of those that have not finished; None if all have."""
+        return self._marks[0] if self._marks else None
+
+    def behind(self) -> list[int]:
+        """The ranks that are there."""
+        lowest = self.lowest
+        marks = enumerate(self.watermarks)
+        return [rank for rank, mark in marks if mark == lowest and rank not in self._finished]
+
     def _leave(self, mark: int) -> None:
         at, marks = self._at, self._marks
         at[mark] -= 1

@@ -15,7 +15,7 @@ SCHEMA = 1
 Account = Literal["max_failures", "max_preemption_failures", "max_start_failures"]
 ACCOUNTS: tuple[Account, ...] = ("max_failures", "max_preemption_failures", "max_start_failures")
 Cause = Literal[
-    "finished", "worker_error", "worker_death", "node_lost", "preempted", "start_failed", "resized",
+    "finished", "worker_error", "worker_death", "node_lost", "hung", "preempted", "start_failed", "resized",
     "driver_lost", "interrupted",
 ]  # fmt: skip
 

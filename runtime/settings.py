@@ -27,6 +27,8 @@ def settings_of(
         commit_timeout_s=config.commit_timeout_s,
         start_settle_s=config.start_settle_s,
         unit_wait_s=config.unit_wait_s,
+        hang_timeout_s=config.hang_timeout_s,
+        first_step_timeout_s=config.first_step_timeout_s,
         agents_per_unit=agents_per_unit,
         jitter=jitter,
     )

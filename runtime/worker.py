@@ -9,10 +9,11 @@ import signal
 import socket
 import sys
 import traceback
+from pathlib import Path
 from typing import NoReturn
 
 from shaketable.runtime import messages as msg
-from shaketable.runtime import session
+from shaketable.runtime import session, stacks
 from shaketable.runtime.wire import Channel
 
 # What a rank says when a peer is gone: it may be the echo of the real cause (protocols 6.1).
@@ -42,6 +43,7 @@ def _run(channel: Channel) -> int:
         messages = channel.receive()
     task, *others = messages
     assert isinstance(task, msg.Task), f"the first message to a worker is its task, not {task}"
+    stacks.answer_into(Path(task.staging) / f"stacks-{task.fork.attempt}.txt")
     ours = session.Session(channel, task)
     session.start(ours)
     ours.listen(others)

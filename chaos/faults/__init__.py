@@ -7,6 +7,7 @@ from shaketable.chaos.faults.base import Fault, Scene
 from shaketable.chaos.faults.drain_node import DrainNode
 from shaketable.chaos.faults.freeze_node import FreezeNode
 from shaketable.chaos.faults.freeze_worker import FreezeWorker
+from shaketable.chaos.faults.hang_worker import HangWorker
 from shaketable.chaos.faults.raise_in_worker import RaiseInWorker
 from shaketable.chaos.faults.reached import Reached
 from shaketable.chaos.faults.relaunch_driver import RelaunchDriver
@@ -22,7 +23,7 @@ __all__ = ["FAULTS", "Fault", "Scene"]
 FAULTS: dict[str, type[Fault]] = {
     fault.name: fault
     for fault in (
-        SigkillWorker, RaiseInWorker, FreezeWorker, SigtermNode, SigkillNode, FreezeNode, DrainNode, AddNode,
-        SigkillDriver, SigtermDriver, SigintDriver, RelaunchDriver, Reached,
+        SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigtermNode, SigkillNode, FreezeNode, DrainNode,
+        AddNode, SigkillDriver, SigtermDriver, SigintDriver, RelaunchDriver, Reached,
     )
 }  # fmt: skip

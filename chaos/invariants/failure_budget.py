@@ -21,6 +21,7 @@ from shaketable.chaos.invariants.view import Attempt, End, Finale, History, Open
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"
+HANGS = ("hang_worker", "freeze_worker", "freeze_node")
 RAISES = ("raise_in_worker", "fail_upload", "fail_start")
 LIMITED = (FAILURES, PREEMPTIONS)
 
@@ -73,6 +74,8 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
     ours = history.subject == "bundled"  # which tells an error from its echo
     if ours and end.cause == "worker_error" and not _may_be_its_own(history, line):
         return f"{attempt.name} ended with an error of its own ({end.place}), but nothing made a worker raise"
+    if end.cause == "hung" and _nothing_stood_still(history, line):
+        return f"{attempt.name} ended as hung ({end.place}), and nothing had made it stand still"
     if end.account == STARTS:
         return _wrong_start_failure(history, attempt, end, line)
     if end.account is None:
@@ -95,6 +98,12 @@ def _may_be_its_own(history: History, line: Expected) -> bool:
     names = {event.name for event in history.all(FaultInjected) if event.fault in numbers}
     own = OWN_FAILURE in numbers or not names.isdisjoint(RAISES) or not names
     return own or any(name.startswith("freeze") for name in names) or not history.hash_chained
+
+
+def _nothing_stood_still(history: History, line: Expected) -> bool:
+    numbers = {reason.fault for reason in line.faults}
+    hit = (event.name for event in history.all(FaultInjected) if event.fault in numbers)
+    return history.subject == "bundled" and not any(name in HANGS for name in hit)
 
 
 def _wrong_start_failure(history: History, attempt: Attempt, end: End, line: Expected) -> str | None:

@@ -26,6 +26,7 @@ STARTS = "max_start_failures"
 ACCOUNT_OF = {
     "sigkill_worker": FAILURES,
     "raise_in_worker": FAILURES,
+    "hang_worker": FAILURES,
     "freeze_worker": FAILURES,
     "sigkill_node": FAILURES,
     "freeze_node": FAILURES,
@@ -166,7 +167,7 @@ def _hits(history: History, attempt: Attempt) -> tuple[list[FaultInjected], list
 
 
 def _hits_somebody(fault: FaultInjected) -> bool:
-    return bool(fault.ranks) or fault.name in ("sigkill_worker", "raise_in_worker", "freeze_worker")
+    return bool(fault.ranks) or fault.name.endswith("_worker")
 
 
 def _recorded(history: History, fault: FaultInjected) -> Attempt | None:

@@ -21,6 +21,7 @@ from shaketable.runtime.fold import RunState, fold
 from shaketable.runtime.nodecache import restore
 from shaketable.runtime.records import CheckpointCommitted
 from shaketable.runtime.runlog import RunLog
+from shaketable.runtime.stacks import STACKS
 from shaketable.runtime.storage import CHECKPOINTS, LOG, locate_run
 
 UNREADABLE = (StorageError, LogViolation)
@@ -55,7 +56,7 @@ class Bundled:
             return [f"the run log cannot be read, so nothing tells what belongs there: {error}"]
         known = {commit.checkpoint for commit in state.commits}
         return [
-            *_others(run, {LOG, CHECKPOINTS}, "neither log nor checkpoints"),
+            *_others(run, {LOG, CHECKPOINTS, STACKS}, "neither log nor checkpoints"),
             *_others(
                 run / LOG, {f"{number:010d}.json" for number in range(state.next_number)}, "not a record"
             ),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from shaketable.chaos.history import Event, Reported, Stepped, UploadStarted
+from shaketable.chaos.subjects import hanging
 from shaketable.chaos.witness import Witness
 
 
@@ -77,6 +78,7 @@ class Session:
         self._step = 0
         pid = os.getpid()
         self._sentinel = sentinel(directory, pid) if directory is not None else None
+        self._hang = Path(directory, f"hang-{pid}") if directory is not None else None
 
     def testify(self, event: Event) -> None:
         if self._witness is not None:
@@ -89,6 +91,7 @@ class Session:
 
     def before_report(self, index: int, metrics: dict[str, Any], checkpoint: Any) -> None:
         self._raise_if_asked()
+        self._hang_if_asked()
         if self._stepped is None:
             self._testify_step(index, dict(metrics), checkpoint is not None)
         self._step, self._stepped = index if self._stepped is None else self._stepped, None
@@ -120,6 +123,17 @@ class Session:
         except FileNotFoundError:
             return
         raise InjectedError(f"raised on purpose in the worker with pid {os.getpid()}")
+
+    def _hang_if_asked(self) -> None:
+        """The same for `hang_worker`."""
+        if self._hang is None:
+            return
+        hung = self._hang.with_name(f"hung-{os.getpid()}")
+        try:
+            self._hang.rename(hung)
+        except FileNotFoundError:
+            return
+        hanging.hang(hung.read_text())
 
 
 def as_step(value: Any) -> int | None:

@@ -6,7 +6,7 @@ leaves the state as it was, and a handler that went anywhere else than its row a
 Messages about an attempt that is over are legal everywhere and change nothing: the real channel delivers them late.
 
 Each file may use those before it: `table`, `model`, `leasing` (units asked for and given back), `starting`, `endings`,
-`holding`, `commits`, `hosts` and `ranks` (what happens to them), `core`.
+`hanging`, `holding`, `commits`, `hosts` and `ranks` (what happens to them), `core`.
 """
 
 from __future__ import annotations

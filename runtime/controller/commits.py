@@ -13,13 +13,18 @@ from shaketable.runtime.errors import ConflictingShards
 
 
 def on_report(m: Model, event: ev.ReportReceived) -> None:
-    at.reported(m.live, event.rank, event.index, event.metrics, uploading=event.uploading)
+    attempt = m.live
+    lowest = attempt.progress.lowest
+    at.reported(attempt, event.rank, event.index, event.metrics, uploading=event.uploading)
+    if attempt.progress.lowest != lowest:
+        attempt.moved_s = m.now
     if event.uploading:
         _watch(m)
     settle_uploads(m)
 
 
 def on_uploaded(m: Model, event: ev.UploadFinished) -> None:
+    m.live.moved_s = m.now
     if event.index in m.live.candidates:  # else it was given up in the meantime
         at.uploaded(m.live, event.rank, event.index, event.files)
         settle_uploads(m)
@@ -28,6 +33,7 @@ def on_uploaded(m: Model, event: ev.UploadFinished) -> None:
 def on_upload_failed(m: Model, event: ev.UploadFailed) -> None:
     m.do(ev.Warn(f"rank {event.rank}'s checkpoint of report {event.index} was not uploaded: {event.detail}"))
     at.dropped(m.live, event.index)
+    m.live.moved_s = m.now
     settle_uploads(m)
 
 

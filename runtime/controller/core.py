@@ -10,7 +10,7 @@ from shaketable.runtime import fold
 from shaketable.runtime import records as rec
 from shaketable.runtime.attempt import Attempt, Ending
 from shaketable.runtime.capacity import Capacity
-from shaketable.runtime.controller import commits, endings, holding, hosts, leasing, ranks, starting
+from shaketable.runtime.controller import commits, endings, hanging, holding, hosts, leasing, ranks, starting
 from shaketable.runtime.controller.model import Model, Settings
 from shaketable.runtime.controller.table import (
     BACKOFF,
@@ -31,7 +31,7 @@ from shaketable.runtime.controller.table import (
 _ABOUT_WORKERS = frozenset(
     {
         ev.WorkerEntered, ev.WorkerFinished, ev.WorkerFailed, ev.WorkersStopped, ev.ReportReceived,
-        ev.UploadFinished, ev.UploadFailed, ev.HoldAnswered, ev.HoldReached,
+        ev.UploadFinished, ev.UploadFailed, ev.HoldAnswered, ev.HoldReached, ev.StacksTaken,
     }
 )  # fmt: skip
 _OVER = (FINISHED, FAILED, INTERRUPTED)
@@ -147,7 +147,9 @@ HANDLERS: Mapping[type, Callable[[Model, Any], None]] = {
     ev.UploadFailed: commits.on_upload_failed,
     ev.HoldAnswered: holding.on_hold_answered,
     ev.HoldReached: holding.on_hold_reached,
+    ev.StacksTaken: hanging.on_stacks,
     ev.TimerFired: on_timer,
+    ev.LoopPaused: hanging.on_paused,
     ev.Interrupted: on_interrupted,
     ev.LogFailed: on_log_failed,
 }
@@ -162,4 +164,5 @@ TIMERS: Mapping[ev.Timer, tuple[tuple[State, ...], Callable[[Model], None]]] = {
     "collateral": ((STARTING, RUNNING, HOLDING), endings.on_collateral_deadline),
     "uploads": ((STOPPING,), commits.on_uploads_deadline),
     "commit": ((RUNNING, HOLDING), commits.on_commit_overdue),
+    "hang": ((STARTING, RUNNING, HOLDING), hanging.on_time),
 }

@@ -12,7 +12,15 @@ from shaketable.runtime.controller.model import Model
 from shaketable.runtime.controller.table import BACKOFF, FINISHED, INTERRUPTED, RUNNING, STOPPING
 
 _COLLATERAL_S = 0.1  # how long a sign that may be an echo waits for the root (protocols 6.1)
-_ATTEMPT_TIMERS: tuple[ev.Timer, ...] = ("resize", "hold", "collateral", "commit", "settle", "unit_wait")
+_ATTEMPT_TIMERS: tuple[ev.Timer, ...] = (
+    "resize",
+    "hold",
+    "collateral",
+    "commit",
+    "settle",
+    "unit_wait",
+    "hang",
+)
 
 
 # ---- signs

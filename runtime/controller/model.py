@@ -32,6 +32,8 @@ class Settings:
     commit_timeout_s: float
     start_settle_s: float
     unit_wait_s: float
+    hang_timeout_s: float | None = None
+    first_step_timeout_s: float = 600.0
     agents_per_unit: int = 1
     jitter: float = 0.0  # in [0, 1), drawn by the executor
 

@@ -14,7 +14,7 @@ def on_entered(m: Model, event: ev.WorkerEntered) -> None:
     attempt.enter(event.rank)
     if attempt.all_entered and m.state is STARTING:
         m.state = RUNNING
-        m.considered_s = m.now
+        m.considered_s = attempt.moved_s = m.now
         holding.consider_resize(m)
 
 

@@ -66,6 +66,21 @@ def _start(m: Model, decision: scaling.Decision) -> None:
     m.do(ev.StartAttempt(attempt.number, attempt.members, resume, attempt.first_index))
     m.attempt, m.ending, m.trained = attempt, None, True
     m.state = STARTING
+    watch(m)
+
+
+def watch(m: Model) -> None:
+    """For a hang, from the start of the attempt to its end."""
+    if m.settings.hang_timeout_s is not None:
+        m.timer("hang", m.live.moved_s + allowed_s(m))
+
+
+def allowed_s(m: Model) -> float:
+    """Without any progress. The first step may take longer: data is found, a model is compiled."""
+    limit, lowest = m.settings.hang_timeout_s, m.live.progress.lowest
+    assert limit is not None, "without a limit nothing is watched"
+    before_first = lowest is not None and lowest < m.live.first_index
+    return max(limit, m.settings.first_step_timeout_s) if before_first else limit
 
 
 def _ranked(pairs: Iterable[tuple[ev.AgentId, str]]) -> list[tuple[ev.AgentId, str]]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         event,
         freeze_node,
         freeze_worker,
+        hang_worker,
         node,
         raise_in_worker,
         randomly,
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Recorder", "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "drain_node", "event", "freeze_node",
-    "freeze_worker", "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake",
-    "sigint_driver", "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state",
-    "step",
+    "freeze_worker", "hang_worker", "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver",
+    "shake", "sigint_driver", "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node",
+    "state", "step",
 ]  # fmt: skip
 SHAKING = ("ShakeFailed", "ShakeInvalid", "Shaken", "shake")  # the rest is the vocabulary of a method
 

@@ -14,6 +14,7 @@ from shaketable.chaos.subjects.simulated.world import World, Writer
 from shaketable.clusters.simulated import SimulatedNode
 from shaketable.runtime import events as ev
 from shaketable.runtime.records import CheckpointCommitted
+from shaketable.runtime.stacks import ANSWERS_S
 
 if TYPE_CHECKING:
     from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
@@ -36,8 +37,8 @@ class Worker:
     """A worker process and its session."""
 
     __slots__ = (
-        "agent", "alive", "arrived", "blocked", "called", "digest", "finished", "fork", "frozen", "group", "hold_at",
-        "holding",
+        "agent", "alive", "arrived", "blocked", "called", "digest", "finished", "fork", "frozen", "group", "hangs",
+        "hold_at", "holding", "hung",
         "pid", "raised", "raises", "reached", "requested", "returned", "said", "step", "uploading", "writer",
     )  # fmt: skip
 
@@ -46,7 +47,7 @@ class Worker:
         self.pid = agent.world.pid()
         self.writer = Writer(agent.world, f"worker-{self.pid}-sim")
         self.alive, self.frozen, self.arrived, self.finished = True, False, False, False
-        self.called = self.raises = self.raised = False
+        self.called = self.raises = self.raised = self.hangs = self.hung = False
         self.step, self.digest = 0, ""  # the job's own state
         self.said = 0  # the last step testified
         self.returned = fork.first_index - 1  # the last report returned from
@@ -60,7 +61,7 @@ class Worker:
 
     @property
     def runs(self) -> bool:
-        return self.alive and not self.frozen and self.agent.node.state == "up"
+        return self.alive and not self.frozen and not self.hung and self.agent.node.state == "up"
 
 
 class SimulatedAgent:
@@ -198,6 +199,20 @@ class SimulatedAgent:
         if failure is not None:
             self.up(failure)
         self.up(ev.WorkersStopped(worker.fork.attempt, worker.fork.rank))
+
+    def take_stacks(self, attempt: int) -> None:
+        """A stopped process does not answer."""
+        worker = self.worker
+        if worker is None or worker.fork.attempt != attempt:
+            return
+        where = "" if worker.frozen else "hang" if worker.hung else "collective"
+        took = self.world.draw((0.1, 0.3)) if where else ANSWERS_S
+        answer = ev.StacksTaken(attempt, worker.fork.rank, where)
+        self.world.timeline.later(took, self._stacks_taken, answer)
+
+    def _stacks_taken(self, answer: ev.StacksTaken) -> None:
+        if self.alive:
+            self.up(answer)
 
     def tell(self, attempt: int, what: str, *arguments: Any) -> None:
         """Pass something on to the worker's session, which stands in its group."""

@@ -63,7 +63,8 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
             max_failures=configuration.max_failures, max_preemption_failures=configuration.max_preemption_failures
         ),
         checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
-        heartbeat_timeout_s=configuration.heartbeat_timeout_s, **settings,
+        heartbeat_timeout_s=configuration.heartbeat_timeout_s, hang_timeout_s=configuration.hang_timeout_s,
+        first_step_timeout_s=configuration.first_step_timeout_s, **settings,
     )  # fmt: skip
     return Given(scaling, run, recordable(as_json(scaling, run, configuration.job_config, "simulated")))
 
@@ -206,6 +207,11 @@ class SimulatedDriver:
         if self._group is not None:
             self._group.plan_anew()
 
+    def paused(self, seconds: float) -> None:
+        """The whole machine stood still, and its clock did not."""
+        if self._controller is not None and self._controller.attempt is not None:
+            self.feed(ev.LoopPaused(seconds))
+
     def rank_of(self, agent: SimulatedAgent) -> int:
         return self._ranks.get(agent.number, 0)
 
@@ -222,7 +228,8 @@ class SimulatedDriver:
             self._view = view
             self.feed(ev.NodesChanged(view))
 
-    def _fire(self, timer: ev.Timer, mark: int) -> None:
+    def on_time(self, timer: ev.Timer, mark: int) -> None:
+        """A timer of the controller is due."""
         if self._timers.get(timer) == mark:
             self.feed(ev.TimerFired(timer))
 
@@ -282,7 +289,7 @@ class SimulatedDriver:
                 self._timers[name] = self._mark
                 if at_s is not None:
                     delay_s = max(0.0, at_s - self.world.timeline.now)
-                    self.world.timeline.later(delay_s, self._fire, name, self._mark)
+                    self.world.timeline.later(delay_s, self.on_time, name, self._mark)
             case ev.RequestUnit(unit):
                 self._request(unit)
             case ev.ProbeUnit(unit):
@@ -295,6 +302,9 @@ class SimulatedDriver:
             case ev.StopAttempt(attempt):
                 for agent in self._of(attempt):
                     agent.down(agent.kill, attempt)
+            case ev.TakeStacks(attempt):
+                for agent in self._of(attempt):
+                    agent.down(agent.take_stacks, attempt)
             case ev.BeginHold(attempt):
                 self._tell(attempt, "hold")
             case ev.HoldAt(attempt, index):

@@ -99,6 +99,21 @@ class RaiseInWorker(OnWorkers):
             worker.raises = False
 
 
+class HangWorker(OnWorkers):
+    name = "hang_worker"
+
+    def inject(self) -> None:
+        for worker in self.workers:
+            worker.group.ask_to_hang(worker)
+
+    def observe(self) -> str | None:
+        return "hung" if self.workers and all(worker.hung for worker in self.workers) else None
+
+    def heal(self) -> None:
+        for worker in self.workers:
+            worker.hangs = False
+
+
 class FreezeWorker(OnWorkers):
     name = "freeze_worker"
 
@@ -244,7 +259,7 @@ class Reached(Injection):
 INJECTIONS: dict[str, Callable[[Scene, Fault, Hit], Injection]] = {
     injection.name: injection
     for injection in (
-        SigkillWorker, RaiseInWorker, FreezeWorker, SigkillNode, FreezeNode, SigtermNode, DrainNodeInjection, AddNode,
-        SigkillDriver, SigtermDriver, SigintDriver, Relaunch, Reached,
+        SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigkillNode, FreezeNode, SigtermNode,
+        DrainNodeInjection, AddNode, SigkillDriver, SigtermDriver, SigintDriver, Relaunch, Reached,
     )
 }  # fmt: skip

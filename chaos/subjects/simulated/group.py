@@ -34,13 +34,14 @@ class Group:
         self._owing: dict[
             Worker, int
         ] = {}  # reports that the group has come to and the rank has not made yet
-        self._raising: list[Worker] = []
+        self._asked: list[Worker] = []  # to raise or to hang at its next report
         self._untold: set[Worker] = set()  # holding, and not told until which report
         self._told: dict[Worker, int] = {}
         self._since_s = 0.0  # when that was
         self._next = 0  # the next step at which something happens
         self._turn = 0  # of the step that is under way: what was planned before counts no more
         self._step_s = world.chain.pace_s(world_size)
+        self._most = max(1, int(world.silent_s / self._step_s)) if world.silent_s else world.chain.steps
 
     # ---- coming together
 
@@ -155,13 +156,15 @@ class Group:
 
     def _next_step(self) -> int:
         config, at = self.world.chain, self._at
-        step = min((at // config.checkpoint_every + 1) * config.checkpoint_every, config.steps)
+        step = min(
+            (at // config.checkpoint_every + 1) * config.checkpoint_every, config.steps, at + self._most
+        )
         watched = self.world.watched_step(at, self.world_size)
         if watched is not None and watched < step:
             step = watched
         if config.fail_at is not None and at < config.fail_at < step:
             step = config.fail_at
-        if self._untold or any(worker.raises for worker in self._raising):
+        if self._untold or any(worker.raises or worker.hangs for worker in self._asked):
             return at + 1
         if self._told:
             # Report indexes are steps, unless a worker resumed something else than the controller meant.
@@ -225,6 +228,10 @@ class Group:
             self._raise(worker, "InjectedError: raise_in_worker")
             return
         worker.returned = index - 1
+        if worker.hangs:
+            worker.hangs, worker.hung = False, True
+            self.halt(worker)
+            return
         if gives:
             worker.writer.say(UploadStarted, term=self.term, attempt=self.attempt, rank=fork.rank, step=step)
             if worker.gone():
@@ -375,7 +382,14 @@ class Group:
 
     def ask_to_raise(self, worker: Worker) -> None:
         worker.raises = True
-        self._raising.append(worker)
+        self._ask(worker)
+
+    def ask_to_hang(self, worker: Worker) -> None:
+        worker.hangs = True
+        self._ask(worker)
+
+    def _ask(self, worker: Worker) -> None:
+        self._asked.append(worker)
         self.interrupted()
         self.go_on()
 

@@ -45,6 +45,7 @@ class SimulatedRun:
         self.world = World(
             self.timeline, rng, self.cluster, ChainConfig.of(configuration.job_config), hear, watched_step, records,
             self._taken_over, failed_by_weather, chance, pace=pace or Pace(),
+            silent_s=(configuration.hang_timeout_s or 0.0) / 4,
         )  # fmt: skip
         self._configuration, self._exited = configuration, exited
         self._hosts, self._settings = hosts, settings or {}

@@ -91,6 +91,7 @@ class World:
     chance: Chance
     checkpoints: SimulatedCheckpoints = field(default_factory=SimulatedCheckpoints)
     pace: Pace = field(default_factory=Pace)
+    silent_s: float = 0.0  # a worker says at least so often how far it is; 0: only when something happens
     next_pid: int = 1000
     transitions: Counter[tuple[State, type, State]] = field(default_factory=Counter)
 

@@ -149,3 +149,21 @@ def preemption_limit_ignored(endings: Any) -> None:
 def notice_ignored(capacity: Any) -> None:
     """that a node has been announced to go changes nothing"""
     replace(capacity.Capacity, "doomed", lambda original: lambda self, node_id: False)
+
+
+@defect("controller.starting", "liveness", experiment="worker-hung")
+def hang_ignored(starting: Any) -> None:
+    """an attempt in which nobody gets any further is waited for for ever"""
+    replace(starting, "watch", lambda original: lambda m: None)
+
+
+@defect("controller.core", BUDGET)
+def pause_taken_for_a_hang(core: Any) -> None:
+    """a pause of the driver's own loop counts as the workers' silence"""
+    replace_item(core.HANDLERS, core.ev.LoopPaused, lambda original: lambda m, event: None)
+
+
+@defect("budget", BUDGET, experiment="worker-hung")
+def hang_not_charged(budget: Any) -> None:
+    """an attempt that hung costs nothing"""
+    replace_item(budget.ACCOUNT_OF, "hung", lambda _: None)

@@ -1,0 +1,95 @@
+"""Stacks of real processes: in Python, in C with the interpreter's lock kept, stopped, gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shaketable.chaos.faults.hang_worker import PLACES
+from shaketable.runtime import stacks
+
+JOB = """
+import sys
+from pathlib import Path
+from shaketable.chaos.subjects.hanging import hang
+from shaketable.runtime.stacks import answer_into
+
+answer_into(Path(sys.argv[1]))
+print("there", flush=True)
+
+def training_function():
+    hang(sys.argv[2])
+
+training_function()
+"""
+
+
+@pytest.fixture(params=PLACES)
+def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", JOB, str(tmp_path / "stacks.txt"), request.param]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "there\n"
+        time.sleep(0.3)  # it has said so a moment before it hangs
+        yield process
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def without_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+
+
+@pytest.mark.usefixtures("without_py_spy")
+def test_a_worker_that_hangs_says_where(worker: subprocess.Popen[str], tmp_path: Path) -> None:
+    text = stacks.take(worker.pid, tmp_path / "stacks.txt")
+    assert "in training_function" in text
+    assert stacks.innermost(text).startswith("hang, hanging.py:")
+    assert worker.poll() is None
+
+
+@pytest.mark.usefixtures("without_py_spy")
+def test_a_stopped_worker_does_not_answer_and_is_not_waited_for_long(
+    worker: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    os.kill(worker.pid, signal.SIGSTOP)
+    began_s = time.monotonic()
+    assert stacks.take(worker.pid, tmp_path / "stacks.txt") == ""
+    assert time.monotonic() - began_s < stacks.ANSWERS_S + 1
+
+
+def test_a_process_that_is_gone_or_has_no_handler_yet_has_no_stacks_and_is_not_signalled(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as young:
+        assert stacks.take(young.pid, tmp_path / "never-made") == ""
+        assert young.poll() is None
+        young.kill()
+    (tmp_path / "stacks.txt").touch()
+    assert stacks.take(young.pid, tmp_path / "stacks.txt") == ""
+
+
+PY_SPY = """Process 7: python train.py
+Thread 7 (idle): "MainThread"
+    wait (threading.py:320)
+    all_reduce (ddp.py:31)
+"""
+
+
+def test_py_spy_s_own_words_are_understood() -> None:
+    assert stacks.innermost(PY_SPY) == "wait, threading.py:320"
+    assert stacks.innermost("") == ""
+
+
+def test_they_are_saved_by_attempt_and_rank(tmp_path: Path) -> None:
+    stacks.save(tmp_path, 3, 1, "a stack")
+    stacks.save(tmp_path, 3, 2, "")
+    assert (tmp_path / "stacks/attempt-0003/rank-1.txt").read_text() == "a stack"
+    assert "did not answer" in (tmp_path / "stacks/attempt-0003/rank-2.txt").read_text()
