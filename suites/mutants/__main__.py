@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -16,12 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shaketable.chaos.errors import nearest
-from shaketable.suites.mutants import MUTANTS, Mutant
+from shaketable.suites.mutants import MUTANTS, Mutant, real
 from shaketable.suites.mutants.hunting import CONTROL, Caught, Sighted, hunt, ignore_interrupts, sight
 from shaketable.suites.mutants.table import markdown, only_by, write_between_marks
 
 AT_ONCE = 2
-REAL_WITHIN_S = 400.0  # one experiment on a real cluster
 EXAMPLES = """examples:
   python -m shaketable.suites.mutants                       all of them; exit code 1 when one is missed
   python -m shaketable.suites.mutants --only growth-never   one (may be repeated)
@@ -77,9 +74,7 @@ def _all_of_them(wanted: Sequence[Mutant], options: argparse.Namespace) -> Itera
     with _pool() as pool:
         calls = [pool.submit(hunt, name, options.seed, most.get(name, options.schedules)) for name in names]
         yield from (call.result() for call in _cancelled_at_the_end(pool, calls))
-    for mutant in wanted:
-        if mutant.tried == "local":
-            yield _on_a_real_cluster(mutant)
+    yield from real.on_real_clusters([mutant for mutant in wanted if mutant.tried == "local"], AT_ONCE)
 
 
 def _line(caught: Caught) -> str:
@@ -104,29 +99,6 @@ def _as_json(caught: Caught) -> dict[str, Any]:
     return {
         "name": caught.name, "caught": caught.caught, "by": caught.by or None, "schedules": caught.schedules,
     }  # fmt: skip
-
-
-def _on_a_real_cluster(mutant: Mutant) -> Caught:
-    """As a user would: `shaketable run EXPERIMENT --mutant NAME`, and what its findings say."""
-    with tempfile.TemporaryDirectory(prefix="shaketable-mutant-") as folder:
-        out = Path(folder) / "run.json"
-        command = [
-            sys.executable, "-m", "shaketable.suites.cli", "run", mutant.experiment, "--mutant", mutant.name,
-            "--results", str(Path(folder) / "results"), "--json", str(out),
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=REAL_WITHIN_S
-            )
-        except subprocess.TimeoutExpired:
-            return Caught(mutant.name, "", 0, f"{mutant.experiment} took more than {REAL_WITHIN_S:g} s")
-        if not out.exists():
-            return Caught(mutant.name, "", 0, f"{mutant.experiment}: {done.stdout.strip()[-200:]}")
-        result = json.loads(out.read_text())["results"][0]
-    failed = [each["invariant"] for each in result["findings"] if each["status"] == "FAIL"]
-    by = next((name for name in failed if name in mutant.caught_by), "")
-    said = f"{mutant.experiment}: {result['verdict']} {'' if by else result['reason']}"
-    return Caught(mutant.name, by, 0, said.strip())
 
 
 # ---- which invariant is needed for what

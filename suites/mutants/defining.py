@@ -17,7 +17,8 @@ Patch = Callable[[Any], None]
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """`patch` gets the runtime's `module` once that has been imported. It must be caught by one of `caught_by`, in
-    simulation or by `experiment` of the catalogue on a real cluster (`tried` says where first)."""
+    simulation or by `experiment` of the catalogue on a real cluster (`tried` says where first); one that never ends is
+    given `within_s` seconds there instead of what the experiment has."""
 
     name: str
     description: str
@@ -26,20 +27,24 @@ class Mutant:
     caught_by: tuple[str, ...]
     tried: Literal["simulation", "local"] = "simulation"
     experiment: str = ""
+    within_s: float | None = None
 
 
 MUTANTS: dict[str, Mutant] = {}
 
 
 def defect(
-    module: str, *caught_by: str, experiment: str = "", tried: Literal["simulation", "local"] = "simulation"
-) -> Callable[[Patch], Patch]:
+    module: str, *caught_by: str, experiment: str = "", tried: Literal["simulation", "local"] = "simulation",
+    within_s: float | None = None,
+) -> Callable[[Patch], Patch]:  # fmt: skip
     """Registers a patch of `shaketable.runtime.<module>` by its function's name; its docstring says what it breaks."""
 
     def register(patch: Patch) -> Patch:
         name = patch.__name__.replace("_", "-")
         text = " ".join((patch.__doc__ or "").split())
-        MUTANTS[name] = Mutant(name, text, f"{RUNTIME}.{module}", patch, caught_by, tried, experiment)
+        MUTANTS[name] = Mutant(
+            name, text, f"{RUNTIME}.{module}", patch, caught_by, tried, experiment, within_s
+        )
         return patch
 
     return register

@@ -7,7 +7,7 @@ from typing import Any
 from shaketable.suites.mutants.defining import defect, replace
 
 
-@defect("agent", "liveness", "grow-back", experiment="node-added", tried="local")
+@defect("agent", "liveness", "grow-back", experiment="node-added", tried="local", within_s=60)
 def workers_not_killed(agent: Any) -> None:
     """workers of an attempt that is over are left alone"""
     replace(agent, "_killpg", lambda original: lambda pid: None)
