@@ -113,6 +113,7 @@ class Session:
         self._failed_upload: str | None = None
         self._holding = False
         self._hold_at: int | None = None
+        self._requested: set[int] = set()  # reports at which a checkpoint was asked for
         self._reached = False
         self._announced: PreemptionInfo | None = None
         self._round = 0
@@ -141,7 +142,8 @@ class Session:
             self._raise_failed_upload()
             self._changed.wait_for(lambda: self._may_return(index))
             self._returned = index
-            self.checkpoint_requested = self._hold_at is not None and index == self._hold_at - 1
+            self._requested.discard(index)
+            self.checkpoint_requested = index + 1 in self._requested
             self.preemption = self._announced
         for listener in listeners:
             listener.after_report(index)
@@ -233,7 +235,9 @@ class Session:
                 self.send(msg.HoldAnswer(attempt=self._attempt, rank=self._rank, returned=self._returned))
             case msg.HoldUntil(index=index):
                 self._hold_at = index
+                self._requested.add(index)
             case msg.HoldCancelled():
+                # What was requested stays so: a peer may have returned from its report before this came.
                 self._holding, self._hold_at = False, None
             case msg.Preemption():
                 self._announced = PreemptionInfo(message.deadline_s, tuple(message.node_ids))

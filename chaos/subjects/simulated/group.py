@@ -36,7 +36,7 @@ class Group:
         ] = {}  # reports that the group has come to and the rank has not made yet
         self._asked: list[Worker] = []  # to raise or to hang at its next report
         self._untold: set[Worker] = set()  # holding, and not told until which report
-        self._told: dict[Worker, int] = {}
+        self._told: dict[Worker, set[int]] = {}  # reports at which a checkpoint was asked for
         self._since_s = 0.0  # when that was
         self._next = 0  # the next step at which something happens
         self._turn = 0  # of the step that is under way: what was planned before counts no more
@@ -168,8 +168,8 @@ class Group:
             return at + 1
         if self._told:
             # Report indexes are steps, unless a worker resumed something else than the controller meant.
-            stop = min(index - worker.returned for worker, index in self._told.items())
-            step = min(step, at + max(1, stop))
+            told = ((index - worker.returned) for worker, indexes in self._told.items() for index in indexes)
+            step = min(step, at + min((more for more in told if more > 0), default=step - at))
         return step
 
     def interrupted(self) -> None:
@@ -200,9 +200,8 @@ class Group:
         passed = step - self._at
         self._advance(step)
         self._owing = dict.fromkeys(self.workers, passed)
-        # What was requested is known since the report before, whatever a rank is told until it goes on.
         for worker in self.workers:
-            worker.requested = worker.holding and worker.hold_at == worker.returned + passed
+            worker.requested = worker.returned + passed in self._told.get(worker, ())
         self._report_all()
         self.go_on()
 
@@ -333,7 +332,6 @@ class Group:
     def hold(self, worker: Worker) -> None:
         worker.holding, worker.hold_at, worker.reached = True, None, False
         self._untold.add(worker)
-        self._told.pop(worker, None)
         self.interrupted()
         worker.agent.up(ev.HoldAnswered(self.attempt, worker.fork.rank, worker.returned))
         self.go_on()
@@ -341,13 +339,12 @@ class Group:
     def hold_until(self, worker: Worker, index: int) -> None:
         worker.hold_at = index
         self._untold.discard(worker)
-        self._told[worker] = index
+        self._told.setdefault(worker, set()).add(index)
         self._heed(worker)
 
     def cancel_hold(self, worker: Worker) -> None:
-        worker.holding, worker.hold_at = False, None
+        worker.holding, worker.hold_at = False, None  # what was requested stays so
         self._untold.discard(worker)
-        self._told.pop(worker, None)
         self._heed(worker)
 
     def _heed(self, worker: Worker) -> None:
