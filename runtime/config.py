@@ -10,17 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from shaketable.runtime.errors import ConfigurationError
 from shaketable.runtime.records import AnyRecord
+from shaketable.runtime.scaling_config import ScalingConfig, check, whole
 
-
-def _check(ok: bool, message: str) -> None:
-    if not ok:
-        raise ConfigurationError(message)
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+__all__ = ["Callback", "CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "as_json"]
 
 
 class Callback(Protocol):
@@ -31,49 +24,6 @@ class Callback(Protocol):
 
     def on_state(self, term: int, state: str) -> None:
         """The controller has entered `state`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingConfig:
-    """How many workers, and on what (Ray Train: `ray.train.ScalingConfig`).
-
-    `num_workers`: a fixed world size, or `(min, max)`. `resources_per_worker`: amounts of Ray resources, one CPU by
-    default, plus one GPU with `use_gpu`. `elastic_resize_monitor_interval_s`: seconds between two considerations of
-    growing. Raises ConfigurationError.
-    """
-
-    num_workers: int | tuple[int, int] = 1
-    use_gpu: bool = False
-    resources_per_worker: dict[str, float] | None = None
-    elastic_resize_monitor_interval_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        bounds = self.num_workers if isinstance(self.num_workers, tuple) else (self.num_workers,) * 2
-        shown = f"ScalingConfig.num_workers: {self.num_workers!r}"
-        _check(
-            len([b for b in bounds if _whole(b)]) == 2, f"{shown} is neither a whole number nor (min, max)"
-        )
-        _check(bounds[0] >= 1, f"{shown}: at least one worker is needed; use 1 or more")
-        _check(bounds[0] <= bounds[1], f"{shown}: min is above max; write ({bounds[1]}, {bounds[0]})?")
-        _check(
-            self.elastic_resize_monitor_interval_s >= 0, "elastic_resize_monitor_interval_s must be 0 or more"
-        )
-        for name, amount in (self.resources_per_worker or {}).items():
-            _check(amount >= 0, f"ScalingConfig.resources_per_worker[{name!r}] is negative: {amount}")
-
-    @property
-    def min_workers(self) -> int:
-        return self.num_workers[0] if isinstance(self.num_workers, tuple) else self.num_workers
-
-    @property
-    def max_workers(self) -> int:
-        return self.num_workers[1] if isinstance(self.num_workers, tuple) else self.num_workers
-
-    @property
-    def bundle(self) -> dict[str, float]:
-        """The resources of one worker."""
-        default = {"CPU": 1.0} | ({"GPU": 1.0} if self.use_gpu else {})
-        return default if self.resources_per_worker is None else {**self.resources_per_worker}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +42,8 @@ class FailureConfig:
     def __post_init__(self) -> None:
         for name in ("max_failures", "max_preemption_failures", "max_start_failures"):
             value = getattr(self, name)
-            _check(
-                _whole(value) and value >= -1,
+            check(
+                whole(value) and value >= -1,
                 f"FailureConfig.{name} is {value!r}: use 0, a count, or -1 (unlimited)",
             )
 
@@ -106,8 +56,8 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         keep = self.num_to_keep
-        _check(
-            keep is None or (_whole(keep) and keep >= 1),
+        check(
+            keep is None or (whole(keep) and keep >= 1),
             f"CheckpointConfig.num_to_keep is {keep!r}: use None or >= 1",
         )
 
@@ -151,12 +101,12 @@ class RunConfig:
             and "/" not in self.name
             and "\0" not in self.name
         )
-        _check(fits, f"RunConfig.name is {self.name!r}: use a plain name, without '/'")
+        check(fits, f"RunConfig.name is {self.name!r}: use a plain name, without '/'")
         for name in self.__slots__:
             if name.endswith("_s"):
                 value = getattr(self, name)
                 off = name == "hang_timeout_s" and value is None
-                _check(
+                check(
                     off or (math.isfinite(value) and value > 0),
                     f"RunConfig.{name} is {value!r}: use seconds above 0",
                 )
@@ -169,8 +119,8 @@ def as_json(
     failure = run.failure_config
     return {
         "framework": framework,
-        "accelerator": "GPU" if scaling.bundle.get("GPU") else "CPU",
-        "topology": None,
+        "accelerator": scaling.accelerator,
+        "topology": None if scaling.slice is None else scaling.slice.topology,
         "train_loop_config": loop_config or {},
         "num_workers": [scaling.min_workers, scaling.max_workers],
         "resources_per_worker": scaling.bundle,
@@ -180,4 +130,6 @@ def as_json(
         "max_start_failures": failure.max_start_failures,
         "num_to_keep": run.checkpoint_config.num_to_keep,
         **{name: getattr(run, name) for name in run.__slots__ if name.endswith("_s")},
+        **({} if scaling.accelerator_type is None else {"accelerator_type": scaling.accelerator_type}),
+        **({} if scaling.slice is None else {"chips_per_host": scaling.slice.chips_per_host}),
     }

@@ -8,9 +8,10 @@ from shaketable.runtime.scaling import Bounds
 
 
 def settings_of(
-    config: RunConfig, scaling: ScalingConfig, *, jitter: float, agents_per_unit: int = 1
+    config: RunConfig, scaling: ScalingConfig, *, jitter: float, agents_per_unit: int | None = None
 ) -> Settings:
-    """`jitter` in [0, 1) spreads the waits of runs that failed together."""
+    """`jitter` in [0, 1) spreads the waits of runs that failed together. `agents_per_unit`: None for what the
+    configuration says, which is one, or the workers of a TPU slice."""
     failure = config.failure_config
     return Settings(
         bounds=Bounds(scaling.min_workers, scaling.max_workers),
@@ -29,6 +30,6 @@ def settings_of(
         unit_wait_s=config.unit_wait_s,
         hang_timeout_s=config.hang_timeout_s,
         first_step_timeout_s=config.first_step_timeout_s,
-        agents_per_unit=agents_per_unit,
+        agents_per_unit=scaling.workers_per_unit if agents_per_unit is None else agents_per_unit,
         jitter=jitter,
     )
