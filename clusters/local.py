@@ -12,13 +12,13 @@ import signal
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from shaketable.clusters import fake_slices, processes
 from shaketable.clusters import node as nodes_
-from shaketable.clusters import processes
 from shaketable.clusters.node import NodeProcess
 from shaketable.clusters.protocol import ClusterError, Node, NodeState, Shape
 from shaketable.clusters.versions import check_ray
@@ -89,10 +89,11 @@ class LocalCluster:
         for number in (HEAD, *numbers):
             self._wait_joined(number)
 
-    def _start(self, number: int, arguments: list[str]) -> None:
+    def _start(self, number: int, arguments: list[str], environment: Mapping[str, str] | None = None) -> None:
         self._nodes[number] = nodes_.start(
-            number, f"{self.id}:{number}", self.directory / str(number), arguments, self._environment
-        )
+            number, f"{self.id}:{number}", self.directory / str(number), arguments,
+            {**self._environment, **(environment or {})},
+        )  # fmt: skip
 
     def _gcs_port(self) -> int:
         """The head's GCS listens where the kernel let it, and says so in a file."""
@@ -161,6 +162,28 @@ class LocalCluster:
         for number in numbers:
             self._wait_joined(number)
         return [self.node(number) for number in numbers]
+
+    def add_slice(
+        self, generation: str = "v6e", topology: str = "4x4", name: str | None = None, *,
+        chips_per_host: int | None = None, hosts: Sequence[int] | None = None,
+        overrides: Mapping[int, Mapping[str, str | float]] | None = None,
+    ) -> list[Node]:  # fmt: skip
+        """A fake TPU slice: its hosts side by side, with the labels, resources and `TPU_*` environment of real ones.
+
+        `name`: None for one of its own. `hosts`: only these worker ids now, so that a slice can be had host by host.
+        `overrides`: worker id -> what its labels say instead (`slice`, `worker`, `topology`, `pod_type`), or how many
+        `chips` it has. Hosts are nodes like any other: killed, drained and frozen by their number.
+        """
+        first = max(self._nodes) + 1
+        fakes = fake_slices.hosts_of(generation, topology, name or f"slice-{first}", chips_per_host)
+        wrong = overrides or {}
+        chosen = [fakes[at].but(wrong.get(at, {})) for at in (range(len(fakes)) if hosts is None else hosts)]
+        for number, fake in enumerate(chosen, first):
+            arguments = nodes_.worker_arguments(self.address, self.shape.cpus_per_node)
+            self._start(number, arguments + fake.arguments, fake.environment)
+        for number in range(first, first + len(chosen)):
+            self._wait_joined(number)
+        return [self.node(number) for number in range(first, first + len(chosen))]
 
     def _worker(self, number: int) -> NodeProcess:
         self._view  # noqa: B018  says that the cluster is closed, where it is

@@ -38,13 +38,15 @@ _REAP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """How an agent finds its driver, and who it is. `secret` authenticates both."""
+    """How an agent finds its driver, and who it is. `secret` authenticates both. `place`: which worker of its unit it
+    is, from 0."""
 
     host: str
     port: int
     secret: bytes
     agent: int
     unit: int
+    place: int = 0
 
 
 class Agent:
@@ -121,7 +123,11 @@ class _Loop:
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._on_wake)
         self._driver.send(
             msg.Hello(
-                agent=self._spec.agent, unit=self._spec.unit, node_id=self._place.node_id, pid=os.getpid()
+                agent=self._spec.agent,
+                unit=self._spec.unit,
+                node_id=self._place.node_id,
+                pid=os.getpid(),
+                place=self._spec.place,
             )
         )
         try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from shaketable.runtime.events import UnitId
 from shaketable.runtime.slices import SHOWN, Count, LeftOut, WholeSlice
 
+RESERVED_WITHIN_S = 10.0  # Ray reserves free chips within a second; after this, somebody else has them
 EXCLUDED_S = 30.0
 
 

@@ -18,15 +18,17 @@ __all__ = ["Capacity", "Unit"]
 class Capacity:
     """The units leased or asked for, the nodes as Ray shows them, and the nodes that are suspect.
 
-    `view` counts the changes of any node's state; `shelves` has the units by what they are now.
+    `view` counts the changes of any node's state; `shelves` has the units by what they are now; `left_out` says of
+    slices that there are why they do not count, for the record of decisions.
     """
 
-    def __init__(self, agents_per_unit: int = 1) -> None:
-        self.agents_per_unit = agents_per_unit
+    def __init__(self, agents_per_unit: int = 1, *, fixed: bool = False) -> None:
+        self.agents_per_unit, self._fixed = agents_per_unit, fixed
         self.units: dict[UnitId, Unit] = {}
         self.nodes: dict[str, NodeView] = {}
         self.suspects: set[str] = set()
         self.view = 0
+        self.left_out: tuple[str, ...] = ()
         self._doomed: set[str] = set()
         self._unsound: set[str] = set()
         self._present: set[str] = set()  # in Ray's last view
@@ -73,7 +75,7 @@ class Capacity:
     # ---- changes
 
     def requested(self, number: UnitId, now: float) -> None:
-        unit = self.units[number] = Unit(number=number, state="pending", since_s=now)
+        unit = self.units[number] = Unit(number=number, state="pending", since_s=now, fixed=self._fixed)
         self.shelves.add(unit)
 
     def placed(self, number: UnitId, node_ids: Iterable[str], now: float) -> None:
@@ -88,13 +90,13 @@ class Capacity:
             unit.state, unit.since_s = "warming", now
         self.shelves.add(unit)
 
-    def warmed(self, number: UnitId, agent: AgentId, node_id: str, now: float) -> None:
+    def warmed(self, number: UnitId, agent: AgentId, node_id: str, now: float, place: int = 0) -> None:
         """An agent has answered: its node is well, and its unit is ready once all of its agents have."""
         unit = self.units.get(number)
         if unit is None:
             return
         self.shelves.remove(unit)
-        unit.warm[agent] = node_id
+        unit.warm[agent], unit.places[agent], unit.failures = node_id, place, 0
         self._owner[agent] = unit
         self._warm_on.setdefault(node_id, set()).add(agent)
         if unit.state != "warming":
@@ -154,7 +156,9 @@ class Capacity:
 
     def _forget(self, agent: AgentId) -> str:
         """The agent is no longer counted; the node on which it was."""
-        node_id = self._owner.pop(agent).warm.pop(agent)
+        unit = self._owner.pop(agent)
+        del unit.places[agent]
+        node_id = unit.warm.pop(agent)
         there = self._warm_on[node_id]
         there.remove(agent)
         if not there:

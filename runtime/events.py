@@ -43,11 +43,13 @@ class UnitPlaced(msgspec.Struct, frozen=True, gc=False):
 
 
 class AgentReady(msgspec.Struct, frozen=True, gc=False):
-    """The agent has connected and its fork server is warm."""
+    """The agent has connected and its fork server is warm. `place`: which worker of its unit it is, from 0; on TPU in
+    the order of the hosts' worker ids."""
 
     agent: AgentId
     unit: UnitId
     node_id: str
+    place: int = 0
 
 
 class AgentLost(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +67,10 @@ class AgentFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodesChanged(msgspec.Struct, frozen=True, gc=False):
+    """`left_out`: why slices that there are do not count, one sentence each (TPU)."""
+
     nodes: tuple[NodeView, ...]
+    left_out: tuple[str, ...] = ()
 
 
 # ---- events: workers -----------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from shaketable.runtime.leases import Leases
 from shaketable.runtime.pipeline import Pipeline
 from shaketable.runtime.records import AnyRecord
 from shaketable.runtime.runlog import RunLog, append_settled
+from shaketable.runtime.topology import SliceShape
 from shaketable.runtime.wire import Channel, ChannelClosed
 
 _GOODBYE_S = 10.0
@@ -42,12 +43,13 @@ _GOODBYE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is run: `task` is the cloudpickled (backend, function, config)."""
+    """What is run: `task` is the cloudpickled (backend, function, config). `slices`: what a unit is on TPU."""
 
     task: bytes
     preload: tuple[str, ...]
     bundle: dict[str, float]
     sys_path: tuple[str, ...]
+    slices: SliceShape | None = None
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class _Peer:
     channel: Channel
     agent: ev.AgentId
     unit: ev.UnitId
+    place: int
     node_id: str
     heard_s: float
     ready: bool = False
@@ -103,7 +106,7 @@ class Executor:
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(socket.create_server((host, 0)))
             spec = AgentSpec(host, listener.getsockname()[1], self._secret, 0, 0)
-            self._leases = Leases(self._post, spec, self._job.bundle)
+            self._leases = Leases(self._post, spec, self._job.bundle, self._job.slices)
             self._prepare(listener)
             stack.callback(self._close)
             self._post(ev.Begin())  # first of all, before anybody else can say anything
@@ -379,7 +382,7 @@ class Executor:
         if not isinstance(hello, msg.Hello):
             channel.close()
             return
-        peer = _Peer(channel, hello.agent, hello.unit, hello.node_id, time.monotonic())
+        peer = _Peer(channel, hello.agent, hello.unit, hello.place, hello.node_id, time.monotonic())
         self._peers[hello.agent] = peer
         self._selector.register(channel.sock, selectors.EVENT_READ, lambda: self._on_peer(peer))
         self._send(
@@ -448,9 +451,10 @@ class Executor:
             return
         self._forget(peer)
         if not peer.ready:
-            self._leases.retry(peer.unit)
+            self._leases.retry(peer.agent)
             self._feed(ev.AgentFailed(peer.unit, peer.unfit or detail))
         else:
+            self._leases.lost(peer.agent)
             self._feed(ev.AgentLost(peer.agent, f"the agent on node {peer.node_id[:8]} is lost: {detail}"))
 
     def _forget(self, peer: _Peer) -> None:
@@ -475,7 +479,7 @@ def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:
     """What the controller hears of a message; None for what is not its business."""
     match message:
         case msg.Ready():
-            return ev.AgentReady(peer.agent, peer.unit, peer.node_id)
+            return ev.AgentReady(peer.agent, peer.unit, peer.node_id, peer.place)
         case msg.Entered(attempt=attempt, rank=rank):
             return ev.WorkerEntered(attempt, rank)
         case msg.Finished(attempt=attempt, rank=rank):

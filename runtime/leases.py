@@ -2,7 +2,7 @@
 
 Every call into Ray can block; here that delays nothing but other calls into Ray. What is found out goes to the
 executor as events. A unit is one placement group, owned by the driver and gone with it: while it is pending it is also
-the demand that an autoscaler sees (protocols 7.5).
+the demand that an autoscaler sees (protocols 7.5), unless it is a slice, which is asked for only once it is there.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 from ray.util.placement_group import (
     PlacementGroup,
-    placement_group,
     placement_group_table,
     remove_placement_group,
 )
@@ -28,7 +26,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from shaketable.runtime import events as ev
 from shaketable.runtime import rayview
 from shaketable.runtime.agent import Agent, AgentSpec
+from shaketable.runtime.allotment import RESERVED_WITHIN_S
 from shaketable.runtime.clocks import Deadlines
+from shaketable.runtime.reservations import SliceReservations, anywhere
+from shaketable.runtime.topology import SliceShape
 
 _PLACING_S = 0.1  # how often pending units are looked at when they are young
 _WAITING_S = 1.0  # and when they have been pending for long
@@ -37,33 +38,51 @@ _RETRY_S = 1.0
 
 
 @dataclass(slots=True)
+class _Actor:
+    """An agent of a unit. `starting`: the ref that tells whether it came up; `retry_s`: when another is started in its
+    place, because this one did not."""
+
+    agent: ev.AgentId
+    handle: Any
+    starting: Any
+    retry_s: float | None = None
+    lost: bool = False  # it was there, and is not any more
+
+
+@dataclass(slots=True)
 class _Lease:
-    group: PlacementGroup
+    """`group` None: a slice that cannot be had yet. `actors` by their place in the unit."""
+
+    group: PlacementGroup | None
     since_s: float
     placed: bool = False
     looked_s: float = 0.0
-    actor: Any = None
-    starting: Any = None  # the ref that tells whether the actor came up
-    retry_s: float | None = None
+    actors: dict[int, _Actor] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Leases:
-    """`post` hands an event to the executor; `spec` is what every agent gets, `bundle` what one worker needs."""
+    """`post` hands an event to the executor; `spec` is what every agent gets, `bundle` what one worker needs, `shape`
+    what a unit is on TPU."""
 
     post: Callable[[ev.Event], None]
     spec: AgentSpec
     bundle: dict[str, float]
+    shape: InitVar[SliceShape | None] = None
+    _slices: SliceReservations | None = None
     _leases: dict[ev.UnitId, _Lease] = field(default_factory=dict)
-    _agents: dict[ev.AgentId, ev.UnitId] = field(default_factory=dict)
+    _agents: dict[ev.AgentId, tuple[ev.UnitId, int]] = field(default_factory=dict)
     _next_agent: int = 1
-    _nodes: tuple[ev.NodeView, ...] = ()
+    _seen: tuple[tuple[ev.NodeView, ...], tuple[str, ...]] = ((), ())
     _nodes_s: float = 0.0
     _deadlines: Deadlines = field(default_factory=Deadlines)
     _calls: queue.SimpleQueue[Callable[[], None]] = field(default_factory=queue.SimpleQueue)
     _closing: bool = False
     _thread: threading.Thread | None = None
     error: BaseException | None = None
+
+    def __post_init__(self, shape: SliceShape | None) -> None:
+        self._slices = None if shape is None else SliceReservations(shape, self.bundle)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="shaketable-ray", daemon=True)
@@ -75,11 +94,15 @@ class Leases:
         self._calls.put(lambda: self._request(unit))
 
     def probe(self, unit: ev.UnitId) -> None:
-        self._calls.put(lambda: self._start_agent(unit))
+        """Start a new agent in the place of each that was lost."""
+        self._calls.put(lambda: self._probe(unit))
 
-    def retry(self, unit: ev.UnitId) -> None:
-        """Start a new agent in a moment: the last one did not become ready."""
-        self._calls.put(lambda: self._retry(unit))
+    def lost(self, agent: ev.AgentId) -> None:
+        self._calls.put(lambda: self._lost(agent))
+
+    def retry(self, agent: ev.AgentId) -> None:
+        """Start a new agent in a moment: this one did not become ready."""
+        self._calls.put(lambda: self._retry(agent))
 
     def release(self, unit: ev.UnitId) -> None:
         self._calls.put(lambda: self._release(unit))
@@ -101,9 +124,8 @@ class Leases:
             self.post(ev.LogFailed(f"the connection to Ray is gone: {error}", fenced=False))
 
     def _turn(self) -> None:
-        young = any(not lease.placed or lease.starting is not None for lease in self._leases.values())
         try:
-            self._calls.get(timeout=_PLACING_S if young else _NODES_S)()
+            self._calls.get(timeout=_PLACING_S if self._any_young() else _NODES_S)()
             while True:
                 self._calls.get_nowait()()
         except queue.Empty:
@@ -117,84 +139,147 @@ class Leases:
             self._nodes_s = now
             self._look_at_nodes()
 
+    def _any_young(self) -> bool:
+        """Something is about to happen to a lease, and is looked out for."""
+        return any(
+            lease.group is not None
+            and (not lease.placed or any(actor.starting is not None for actor in lease.actors.values()))
+            for lease in self._leases.values()
+        )
+
     def _request(self, unit: ev.UnitId) -> None:
-        # A name is shown by `ray list placement-groups`; Ray refuses the same one twice in a namespace, which two runs
-        # of one script share.
-        name = f"shaketable-{uuid.uuid4().hex[:8]}-unit-{unit}"
-        group = placement_group([self.bundle], strategy="PACK", name=name)
-        self._leases[unit] = _Lease(group, time.monotonic())
+        if self._slices is None:
+            self._leases[unit] = _Lease(anywhere(unit, self.bundle), time.monotonic())
+        else:
+            self._leases[unit] = _Lease(None, time.monotonic())
+            self._slices.allotment.ask(unit)
+            self._nodes_s = 0.0  # look at once what there is
 
     def _release(self, unit: ev.UnitId) -> None:
         lease = self._leases.pop(unit, None)
         if lease is None:
             return
-        if lease.actor is not None:
-            ray.kill(lease.actor, no_restart=True)
-        remove_placement_group(lease.group)
+        if self._slices is not None:
+            if any(actor.retry_s is not None for actor in lease.actors.values()):
+                self._slices.allotment.exclude(unit, time.monotonic())
+            self._slices.allotment.drop(unit)
+        for actor in lease.actors.values():
+            self._kill(actor)
+        if lease.group is not None:
+            remove_placement_group(lease.group)
 
     def _release_all(self) -> None:
         for unit in list(self._leases):
             self._release(unit)
         self._closing = True
 
+    # ---- places
+
     def _look(self, unit: ev.UnitId, lease: _Lease, now: float) -> None:
         if not lease.placed:
             self._look_for_place(unit, lease, now)
-        elif lease.retry_s is not None and now >= lease.retry_s:
-            self._start_agent(unit)
-        elif lease.starting is not None:
-            self._look_at_start(unit, lease, now)
+            return
+        for place, actor in list(lease.actors.items()):
+            if actor.retry_s is not None and now >= actor.retry_s:
+                self._start_agent(unit, lease, place)
+            elif actor.starting is not None:
+                self._look_at_start(unit, actor)
 
     def _look_for_place(self, unit: ev.UnitId, lease: _Lease, now: float) -> None:
         pause = _PLACING_S if now - lease.since_s < 10 else _WAITING_S
-        if now < lease.looked_s + pause:
+        if lease.group is None or now < lease.looked_s + pause:
             return
         lease.looked_s = now
         table = placement_group_table(lease.group)
         if table.get("state") == "CREATED":
             lease.placed = True
-            self.post(ev.UnitPlaced(unit, tuple(table["bundles_to_node_id"].values())))
-            self._start_agent(unit)
+            places = table["bundles_to_node_id"]
+            self.post(ev.UnitPlaced(unit, tuple(dict.fromkeys(places[place] for place in sorted(places)))))
+            for place in range(len(places)):
+                self._start_agent(unit, lease, place)
+        elif self._slices is not None and now >= lease.since_s + RESERVED_WITHIN_S:
+            self._give_slice_up(unit, lease, now)
 
-    def _start_agent(self, unit: ev.UnitId) -> None:
-        lease = self._leases.get(unit)
-        if lease is None:
-            return
-        if lease.actor is not None:
-            ray.kill(lease.actor, no_restart=True)
-        spec = replace(self.spec, agent=self._next_agent, unit=unit)
+    def _give_slice_up(self, unit: ev.UnitId, lease: _Lease, now: float) -> None:
+        """Somebody else was quicker: another slice, and not this one for a while."""
+        assert self._slices is not None and lease.group is not None
+        remove_placement_group(lease.group)
+        lease.group = None
+        self._slices.allotment.exclude(unit, now)
+        self._slices.allotment.wait_again(unit)
+
+    def _reserve_slices(self, now: float) -> None:
+        assert self._slices is not None
+        for unit, group in self._slices.reserve(now):
+            lease = self._leases[unit]
+            lease.group, lease.since_s, lease.looked_s = group, now, 0.0
+
+    # ---- agents
+
+    def _start_agent(self, unit: ev.UnitId, lease: _Lease, place: int) -> None:
+        assert lease.group is not None, "it has been placed"
+        if place in lease.actors:
+            self._kill(lease.actors[place])
+        spec = replace(self.spec, agent=self._next_agent, unit=unit, place=place)
         self._next_agent += 1
         amounts = dict(self.bundle)
         options: dict[str, Any] = {
             "num_cpus": amounts.pop("CPU", 0), "num_gpus": amounts.pop("GPU", 0), "resources": amounts,
             "max_restarts": 0, "name": None,
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(lease.group),
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(lease.group, place),
         }  # fmt: skip
-        lease.actor = ray.remote(Agent).options(**options).remote(spec)
-        lease.starting = lease.actor.up.remote()
-        lease.retry_s = None
+        handle: Any = ray.remote(Agent).options(**options).remote(spec)
+        lease.actors[place] = _Actor(spec.agent, handle, handle.up.remote())
+        self._agents[spec.agent] = (unit, place)
 
-    def _retry(self, unit: ev.UnitId) -> None:
+    def _kill(self, actor: _Actor) -> None:
+        ray.kill(actor.handle, no_restart=True)
+        self._agents.pop(actor.agent, None)
+
+    def _actor(self, agent: ev.AgentId) -> _Actor | None:
+        """None: there is another in its place already, or its unit has been given back."""
+        unit, place = self._agents.get(agent, (0, 0))
         lease = self._leases.get(unit)
-        if lease is not None:
-            lease.starting, lease.retry_s = None, time.monotonic() + _RETRY_S
+        return None if lease is None else lease.actors[place]
 
-    def _look_at_start(self, unit: ev.UnitId, lease: _Lease, now: float) -> None:
-        done, _ = ray.wait([lease.starting], timeout=0)
+    def _lost(self, agent: ev.AgentId) -> None:
+        if (actor := self._actor(agent)) is not None:
+            actor.lost = True
+
+    def _probe(self, unit: ev.UnitId) -> None:
+        lease = self._leases.get(unit)
+        if lease is None:
+            return
+        for place, actor in list(lease.actors.items()):
+            if actor.lost:
+                self._start_agent(unit, lease, place)
+
+    def _retry(self, agent: ev.AgentId) -> None:
+        if (actor := self._actor(agent)) is not None:
+            actor.starting, actor.retry_s = None, time.monotonic() + _RETRY_S
+
+    def _look_at_start(self, unit: ev.UnitId, actor: _Actor) -> None:
+        done, _ = ray.wait([actor.starting], timeout=0)
         if not done:
             return
-        lease.starting = None
+        actor.starting = None
         try:
             ray.get(done[0])
         except RayError as error:
-            self._retry(unit)
+            self._retry(actor.agent)
             self.post(ev.AgentFailed(unit, str(error).strip().splitlines()[-1]))
 
+    # ---- nodes
+
     def _look_at_nodes(self) -> None:
-        nodes = tuple(self._node_view(node) for node in rayview.nodes())
-        if nodes != self._nodes:
-            self._nodes = nodes
-            self.post(ev.NodesChanged(nodes))
+        seen = rayview.nodes()
+        left_out = () if self._slices is None else self._slices.look(seen, self._nodes_s)
+        now_seen = tuple(self._node_view(node) for node in seen), left_out
+        if now_seen != self._seen:
+            self._seen = now_seen
+            self.post(ev.NodesChanged(*now_seen))
+        if self._slices is not None:
+            self._reserve_slices(self._nodes_s)
 
     def _node_view(self, node: rayview.SeenNode) -> ev.NodeView:
         deadline_s = self._deadlines.own(node.node_id, node.drain_deadline_wall_s) if node.draining else 0.0

@@ -136,6 +136,7 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     unit: int
     node_id: str
     pid: int
+    place: int = 0
 
 
 class Ready(Message, frozen=True, kw_only=True, tag="ready"):

@@ -41,6 +41,11 @@ def _units(capacity: Capacity, world_size: int) -> tuple[Unit, ...]:
     return tuple(capacity.usable()[: world_size // capacity.agents_per_unit])
 
 
+def _because(capacity: Capacity, reason: str) -> str:
+    """With the slices that there are and that do not count."""
+    return "; ".join((reason, *capacity.left_out))
+
+
 def decide_start(
     capacity: Capacity, bounds: Bounds, now: float, *, enough_since_s: float | None, settle_s: float
 ) -> Decision:
@@ -48,12 +53,15 @@ def decide_start(
     been training before: then nobody waits for what is still on its way; it will be grown into."""
     world = _world_size(capacity, bounds)
     if world < bounds.min_workers:
-        return Decision((), f"waiting: {world} of at least {bounds.min_workers} workers can be had")
+        return Decision(
+            (), _because(capacity, f"waiting: {world} of at least {bounds.min_workers} workers can be had")
+        )
     if world < bounds.max_workers and enough_since_s is not None:
         until = _start_is_put_off_until(capacity, now, enough_since_s, settle_s)
         if now < until:
             return Decision((), f"waiting: {world} workers can be had, more are on their way", until)
-    return Decision(_units(capacity, world), f"{world} of at most {bounds.max_workers} workers can be had")
+    reason = _because(capacity, f"{world} of at most {bounds.max_workers} workers can be had")
+    return Decision(_units(capacity, world), reason)
 
 
 def _start_is_put_off_until(capacity: Capacity, now: float, enough_since_s: float, settle_s: float) -> float:
@@ -71,7 +79,7 @@ def decide_growth(
     unit is warming, which would make it two resizes."""
     world = _world_size(capacity, bounds)
     if world <= world_size:
-        return Decision((), "no larger world can be had")
+        return Decision((), _because(capacity, "no larger world can be had"))
     if now < due_s:
         return Decision((), f"{world} workers can be had; the resize interval has not passed", due_s)
     coming_since_s = capacity.shelves.first_coming_since_s(now, settle_s)

@@ -31,5 +31,6 @@ def settings_of(
         hang_timeout_s=config.hang_timeout_s,
         first_step_timeout_s=config.first_step_timeout_s,
         agents_per_unit=scaling.workers_per_unit if agents_per_unit is None else agents_per_unit,
+        on_slices=scaling.slice is not None,
         jitter=jitter,
     )

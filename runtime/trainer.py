@@ -112,6 +112,7 @@ class ElasticTrainer:
             (*_PRELOAD, *self._backend.preload, *self._run.preload),
             self._scaling.bundle,
             _import_path(),
+            self._scaling.slice,
         )
         return self._conclude(Executor(job, self._run, settings, log).run(), log)
 

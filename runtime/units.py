@@ -21,13 +21,18 @@ UnitState = Literal["pending", "warming", "ready", "lost"]
 class Unit:
     """`since_s`: when it entered its state. `nodes`: the distinct nodes under it, as keys, of which so many are
     `doomed`, `dead`, and `unsound` (doomed, dead or suspect): of a whole unit those of its agents, else where it was
-    placed or last whole, and what has been heard from since. `warm`: agent -> node. Only its Capacity changes one."""
+    placed or last whole, and what has been heard from since. `warm`: agent -> node; `places`: agent -> which worker of
+    the unit it is; `failures`: how often an agent of it did not start, in a row. `fixed`: it is reserved on these very
+    nodes (a TPU slice), and Ray will not move it. Only its Capacity changes one."""
 
     number: UnitId
     state: UnitState
     since_s: float
     nodes: dict[str, None] = field(default_factory=dict)
     warm: dict[AgentId, str] = field(default_factory=dict)
+    places: dict[AgentId, int] = field(default_factory=dict)
+    failures: int = 0
+    fixed: bool = False
     doomed: int = 0
     unsound: int = 0
     dead: int = 0
@@ -42,10 +47,15 @@ class Unit:
         return tuple(self.warm.items())
 
     @property
+    def in_order(self) -> list[tuple[AgentId, str]]:
+        """The agents by their place in the unit: on TPU by worker id, whichever answered first."""
+        return sorted(self.warm.items(), key=lambda pair: self.places[pair[0]])
+
+    @property
     def buried(self) -> bool:
         """It is not whole, and a node under it is dead: it will not be. (Of a unit of which no agent has answered yet
-        Ray moves the dead node's part to another.)"""
-        broken = self.state == "lost" or (self.state == "warming" and bool(self.warm))
+        Ray moves the dead node's part to another, unless it is a slice.)"""
+        broken = self.state == "lost" or (self.state == "warming" and (bool(self.warm) or self.fixed))
         return broken and self.dead > 0
 
 

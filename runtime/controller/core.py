@@ -45,7 +45,7 @@ class Controller:
     """
 
     def __init__(self, settings: Settings, run: fold.RunState) -> None:
-        self._model = Model(settings, run, Capacity(settings.agents_per_unit))
+        self._model = Model(settings, run, Capacity(settings.agents_per_unit, fixed=settings.on_slices))
         self._broken = False
 
     @property

@@ -20,7 +20,8 @@ _DISARM: Mapping[ev.Timer, ev.SetTimer] = {name: ev.SetTimer(name, None) for nam
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the controller needs of the configuration; world sizes in workers, limits as in FailureConfig."""
+    """What the controller needs of the configuration; world sizes in workers, limits as in FailureConfig. `on_slices`:
+    a unit is a TPU slice, reserved on the very hosts that it consists of."""
 
     bounds: scaling.Bounds
     limits: Mapping[rec.Account, int]
@@ -35,6 +36,7 @@ class Settings:
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
     agents_per_unit: int = 1
+    on_slices: bool = False
     jitter: float = 0.0  # in [0, 1), drawn by the executor
 
 

@@ -48,7 +48,7 @@ def _mind_patience(m: Model, *, held_in_vain: bool) -> None:
 
 
 def _start(m: Model, decision: scaling.Decision) -> None:
-    pairs = _ranked(pair for unit in decision.units for pair in unit.warm.items())
+    pairs = _ranked(pair for unit in decision.units for pair in unit.in_order)
     run, latest = m.run, m.run.latest
     attempt = Attempt(
         number=run.last_attempt + 1, members=tuple(a for a, _ in pairs), nodes=tuple(n for _, n in pairs),
@@ -84,7 +84,7 @@ def allowed_s(m: Model) -> float:
 
 
 def _ranked(pairs: Iterable[tuple[ev.AgentId, str]]) -> list[tuple[ev.AgentId, str]]:
-    """Rank order: by unit as leased, agents of one node side by side (local ranks are then contiguous)."""
+    """Rank order: by unit as leased, in it by place; agents of one node side by side, for contiguous local ranks."""
     on: dict[str, list[tuple[ev.AgentId, str]]] = {}
     for pair in pairs:
         on.setdefault(pair[1], []).append(pair)

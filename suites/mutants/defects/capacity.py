@@ -72,9 +72,9 @@ def suspicion_never_cleared(capacity: Any) -> None:
     """a node that fell silent once counts no more, however well it is"""
 
     def make(original: Any) -> Any:
-        def warmed(self: Any, number: Any, agent: Any, node_id: str, now: float) -> None:
+        def warmed(self: Any, number: Any, agent: Any, node_id: str, now: float, place: int = 0) -> None:
             suspect = node_id in self.suspects
-            original(self, number, agent, node_id, now)
+            original(self, number, agent, node_id, now, place)
             if suspect:
                 self.suspects.add(node_id)
                 self._judge(node_id)

@@ -1,0 +1,69 @@
+"""TPU slices without TPUs: what makes a plain node look like a host of a slice, to Ray and to whoever asks it.
+
+Shapes are Ray's own (`ray.util.tpu`), not those of the runtime under test, which has to come to the same by itself. Ray
+asks the environment for what a host is, and where a variable is missing Google's metadata server, without a time-out:
+so all of them are always set, and wrong labels are given besides.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from shaketable.clusters.protocol import ClusterError
+
+LABELS = {
+    "slice": "ray.io/tpu-slice-name", "worker": "ray.io/tpu-worker-id", "topology": "ray.io/tpu-topology",
+    "pod_type": "ray.io/tpu-pod-type",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FakeHost:
+    """A host of a slice as it should be; `wrong`: what its labels say instead."""
+
+    slice: str
+    worker: int
+    topology: str
+    pod_type: str
+    chips: float
+    wrong: tuple[tuple[str, str], ...] = ()
+
+    def but(self, changed: Mapping[str, str | float]) -> FakeHost:
+        """With other labels, or other `chips`. Raises ClusterError for what a host does not have."""
+        unknown = changed.keys() - {*LABELS, "chips"}
+        if unknown:
+            raise ClusterError(f"a host has no {sorted(unknown)}: override {', '.join(LABELS)} or chips")
+        wrong = tuple((LABELS[name], str(value)) for name, value in changed.items() if name != "chips")
+        return replace(self, wrong=wrong, chips=float(changed.get("chips", self.chips)))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """As GKE sets it; a worker finds it there."""
+        return {
+            "TPU_NAME": self.slice, "TPU_WORKER_ID": str(self.worker), "TPU_TOPOLOGY": self.topology,
+            "TPU_ACCELERATOR_TYPE": self.pod_type,
+        }  # fmt: skip
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of `ray start`. Ray finds the labels in the environment; those given here go before them."""
+        head = {f"TPU-{self.pod_type}-head": 1} if self.worker == 0 else {}
+        resources = {"TPU": self.chips, self.slice: 1, **head}
+        labels = [f"--labels={','.join(f'{key}={value}' for key, value in self.wrong)}"] if self.wrong else []
+        return [f"--resources={json.dumps(resources)}", *labels]
+
+
+def hosts_of(generation: str, topology: str, name: str, chips_per_host: int | None = None) -> list[FakeHost]:
+    """By worker id. Raises ClusterError for a generation or topology that Ray does not know."""
+    tpu = importlib.import_module("ray._private.accelerators.tpu")
+    known = tpu.VALID_TPU_TOPOLOGY.get(generation, {})
+    if topology not in known:
+        there_are = ", ".join(sorted(known or tpu.VALID_TPU_TOPOLOGY))
+        raise ClusterError(f"Ray knows no slice {generation} {topology}: there are {there_are}")
+    chips = chips_per_host or tpu.get_chips_per_host(topology, generation)
+    pod_type = tpu.infer_tpu_pod_type_from_topology(topology, generation)
+    hosts = tpu.get_num_chips_from_topology(topology) // chips
+    return [FakeHost(name, worker, topology, pod_type, float(chips)) for worker in range(hosts)]

@@ -1,0 +1,166 @@
+"""Slices on a real local cluster: fake hosts look like real ones to Ray, and a run leases whole slices or nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from shaketable.clusters.fake_slices import hosts_of
+from shaketable.clusters.local import QUICK_TO_NOTICE, LocalCluster
+from shaketable.clusters.protocol import ClusterError, Shape
+from shaketable.runtime import (
+    ElasticTrainer,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    get_context,
+    rayview,
+    report,
+    slices,
+)
+from shaketable.runtime.topology import slice_shape
+
+pytestmark = pytest.mark.xdist_group("slices")
+
+TWO_HOSTS = slice_shape("TPU-V6E", "2x4", chips_per_host=4)
+WITHIN_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(Shape(nodes=0), environment=QUICK_TO_NOTICE) as cluster:
+        ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        try:
+            yield cluster
+        finally:
+            ray.shutdown()
+
+
+def counted() -> slices.Count:
+    free = rayview.free_chips()
+    hosts = [rayview.as_host(node, free.get(node.node_id, 0.0)) for node in rayview.nodes()]
+    return slices.count(hosts, TWO_HOSTS)
+
+
+def flaws() -> dict[str, str]:
+    return {each.name: each.flaw for each in counted().left_out}
+
+
+def add(cluster: LocalCluster, name: str, **more: Any) -> list[int]:
+    return [node.number for node in cluster.add_slice("v6e", "2x4", name, chips_per_host=4, **more)]
+
+
+def remove(cluster: LocalCluster, *numbers: int) -> None:
+    for number in numbers:
+        cluster.signal_node(number, signal.SIGKILL)
+    for number in numbers:
+        cluster.wait_state(number, "dead", WITHIN_S)
+
+
+def where(config: dict[str, Any]) -> None:
+    """Each rank leaves a word about where it is, attempt by attempt; the run ends when told by a file."""
+    directory, rank = Path(config["directory"]), get_context().get_world_rank()
+    size = get_context().get_world_size()
+    here = f"{os.environ['TPU_NAME']}/{os.environ['TPU_WORKER_ID']}/{os.environ['TPU_TOPOLOGY']}"
+    (directory / f"world-{size}-rank-{rank}").write_text(here)
+    deadline = time.monotonic() + WITHIN_S
+    while not (directory / "end").exists() and size != config["until_size"]:
+        assert time.monotonic() < deadline, f"a world of {config['until_size']} never came"
+        time.sleep(0.1)
+        report({"size": size})
+    report({"size": size})
+
+
+def trainer(directory: Path, least: int, most: int, until_size: int, name: str = "run") -> ElasticTrainer:
+    return ElasticTrainer(
+        where,
+        {"directory": str(directory), "until_size": until_size},
+        scaling_config=ScalingConfig(
+            num_workers=(least, most), use_tpu=True, accelerator_type="TPU-V6E", topology="2x4", chips_per_host=4,
+            elastic_resize_monitor_interval_s=0.5,
+        ),
+        run_config=RunConfig(
+            name=name, storage_path=str(directory), hold_timeout_s=2.0, start_settle_s=1.0,
+            failure_config=FailureConfig(max_failures=2),
+        ),
+    )  # fmt: skip
+
+
+def test_a_fake_slice_is_a_slice_to_ray_and_to_us_and_wrong_labels_are_seen(cluster: LocalCluster) -> None:
+    whole = add(cluster, "whole")
+    wrong = add(cluster, "wrong", overrides={1: {"topology": "4x4"}})
+    half = add(cluster, "half", hosts=[0])
+    assert [each.name for each in counted().whole] == ["whole"]
+    assert flaws() == {"wrong": "topology", "half": "missing"}
+    heads = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("TPU-v6e-8-head")]  # type: ignore[no-untyped-call]
+    assert len(heads) == 3
+    (second,) = add(cluster, "half", hosts=[1])
+    assert [each.name for each in counted().whole] == ["half", "whole"]
+    remove(cluster, *whole, *wrong, *half, second)
+
+
+def test_a_run_takes_the_whole_slice_beside_a_broken_one_and_ranks_go_by_worker_id(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """H12: Ray 2.60 reserves the slice whose head is alive, again and again."""
+    broken, good = add(cluster, "a", hosts=[0]), add(cluster, "b")
+    result = trainer(tmp_path, 2, 2, until_size=2).fit()
+    assert result.metrics == {"size": 2}
+    assert [(tmp_path / f"world-2-rank-{rank}").read_text() for rank in (0, 1)] == ["b/0/2x4", "b/1/2x4"]
+    assert cluster.leftovers() == []
+    remove(cluster, *broken, *good)
+
+
+def test_a_run_grows_by_a_whole_slice_and_not_by_a_host(cluster: LocalCluster, tmp_path: Path) -> None:
+    first = add(cluster, "a")
+    half = add(cluster, "b", hosts=[0])
+
+    @ray.remote(num_cpus=0)
+    def fit() -> Any:
+        return trainer(tmp_path, 2, 4, until_size=4).fit().metrics
+
+    running = fit.remote()
+    deadline = time.monotonic() + WITHIN_S
+    while not (tmp_path / "world-2-rank-1").exists():
+        assert time.monotonic() < deadline, "it never started"
+        time.sleep(0.1)
+    other = add(cluster, "b", hosts=[1])
+    assert ray.get(running, timeout=WITHIN_S) == {"size": 4}
+    words = [(tmp_path / f"world-4-rank-{rank}").read_text() for rank in range(4)]
+    assert words == ["a/0/2x4", "a/1/2x4", "b/0/2x4", "b/1/2x4"]
+    remove(cluster, *first, *half, *other)
+
+
+# ---- what cannot be faked
+
+
+def test_a_slice_that_ray_does_not_know_is_an_error_with_those_that_it_knows() -> None:
+    with pytest.raises(ClusterError, match=r"no slice v6e 4x5: there are .*4x4"):
+        hosts_of("v6e", "4x5", "a")
+    with pytest.raises(ClusterError, match=r"no slice v9 4x4: there are .*v6e"):
+        hosts_of("v9", "4x4", "a")
+
+
+def test_a_host_has_no_other_things_to_override() -> None:
+    with pytest.raises(
+        ClusterError, match=r"a host has no \['color'\]: override slice, worker, topology, pod_type or"
+    ):
+        hosts_of("v6e", "4x4", "a")[0].but({"color": "red"})
+
+
+def test_a_fake_host_says_of_itself_what_a_real_one_says() -> None:
+    first, second, *_ = hosts_of("v6e", "4x4", "a")
+    assert first.environment == {
+        "TPU_NAME": "a", "TPU_WORKER_ID": "0", "TPU_TOPOLOGY": "4x4", "TPU_ACCELERATOR_TYPE": "v6e-16",
+    }  # fmt: skip
+    assert '"TPU-v6e-16-head": 1' in first.arguments[0] and "head" not in second.arguments[0]
+    assert second.but({"worker": "0", "chips": 8}).arguments[1:] == ["--labels=ray.io/tpu-worker-id=0"]
+    assert '"TPU": 8.0' in second.but({"chips": 8}).arguments[0]
