@@ -13,17 +13,19 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from shaketable.chaos import simulation
 from shaketable.chaos.engine import arm
 from shaketable.chaos.history import FaultObserved
 from shaketable.chaos.invariants import INVARIANTS
 from shaketable.chaos.invariants.findings import Invariant
+from shaketable.chaos.invariants.slice_atomicity import hosts_per_slice
 from shaketable.chaos.invariants.view import History
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Plan, Trigger
 from shaketable.chaos.simulation import Played, Weather
 from shaketable.chaos.subjects.simulated.world import Chance, Pace
+from shaketable.clusters.simulated import Oddity
 
 MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
@@ -41,6 +43,10 @@ MOMENTS = (
 )  # fmt: skip
 SLOW_STORAGE = Pace(append=(0.1, 1.0), upload=(0.1, 1.0), restore=(0.1, 1.0), slow_by=3.0)
 SLOW_FROM_S = 4.0  # between two checkpoints
+SLICES_EVERY = 20
+TOPOLOGIES = {2: "2x4", 4: "4x4"}  # of v6e, by hosts
+CHIPS_PER_HOST = 4
+ODDITIES = get_args(Oddity)
 STATES = ("WAITING", "STARTING", "RUNNING", "HOLDING", "STOPPING", "BACKOFF")
 
 
@@ -63,14 +69,19 @@ class Outcome:
 
 
 def draw(seed: int, number: int) -> Schedule:
-    """The `number`-th schedule of a seed."""
+    """The `number`-th schedule of a seed; every `SLICES_EVERY`-th is on TPU slices."""
     rng = random.Random(f"explore/{seed}/{number}")
     configuration = _configuration(rng)
+    if number % SLICES_EVERY == SLICES_EVERY - 1:
+        configuration = _on_slices(rng, configuration)
     kinds = [kind for kind in KINDS if rng.random() < 0.5] or [rng.choice(KINDS)]
     faults = _faults(rng, kinds, configuration)
     expect = Expect(within_s=CONVERGES_WITHIN_S)
     plan = Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect)
-    return drawn_limits(Schedule(plan, _weather(rng, configuration.job_config)), rng)
+    weather = _weather(rng, configuration.job_config)
+    if configuration.topology:
+        weather = replace(weather, odd=_oddities(rng, configuration))
+    return drawn_limits(Schedule(plan, weather), rng)
 
 
 def explore_one(schedule: Schedule, invariants: Mapping[str, Invariant] = INVARIANTS) -> Outcome:
@@ -144,6 +155,21 @@ def _configuration(rng: random.Random) -> Configuration:
         elastic_resize_monitor_interval_s=rng.choice((0.5, 1.0, 5.0)),
         heartbeat_timeout_s=rng.choice((1.0, 3.0, 5.0)),
     )  # fmt: skip
+
+
+def _on_slices(rng: random.Random, plain: Configuration) -> Configuration:
+    """As many workers as elsewhere, or hardly more: what is new here is which of them go together."""
+    hosts = rng.choice((2, 2, 4))
+    most = rng.randint(1, 4 // hosts + 1)
+    return replace(
+        plain, accelerator_type="TPU-V6E", topology=TOPOLOGIES[hosts], chips_per_host=CHIPS_PER_HOST,
+        nodes=hosts * rng.randint(1, most + 2), num_workers=(hosts * rng.randint(1, most), hosts * most),
+    )  # fmt: skip
+
+
+def _oddities(rng: random.Random, configuration: Configuration) -> dict[int, Oddity]:
+    slices = configuration.nodes // hosts_per_slice(configuration)
+    return {number: rng.choice(ODDITIES) for number in range(slices) if rng.random() < 0.4}
 
 
 def _weather(rng: random.Random, job: dict[str, Any]) -> Weather:

@@ -54,10 +54,12 @@ class ExperimentBegan(Event, frozen=True, kw_only=True, tag="experiment_began"):
 
 
 class NodeJoined(Event, frozen=True, kw_only=True, tag="node_joined"):
-    """Worker node `node` (the harness's number) is alive in Ray's own view."""
+    """Worker node `node` (the harness's number) is alive in Ray's own view. `slice`: the TPU slice of which it is a
+    host, if that is one that a run could use."""
 
     node: int
     node_id: str
+    slice: str = ""
 
 
 class NodeLeft(Event, frozen=True, kw_only=True, tag="node_left"):
@@ -279,7 +281,8 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
 
 
 class WorkerStarted(Event, frozen=True, kw_only=True, tag="worker_started"):
-    """A worker has entered the training function. `resume` is the checkpoint it was given (None: none)."""
+    """A worker has entered the training function. `resume` is the checkpoint it was given (None: none). On a TPU host
+    what its environment says: `slice` (its name), `host` (the worker id), `topology` and `pod_type`."""
 
     term: int
     attempt: int
@@ -288,6 +291,10 @@ class WorkerStarted(Event, frozen=True, kw_only=True, tag="worker_started"):
     node_id: str
     pid: int
     resume: str | None
+    slice: str = ""
+    host: str = ""
+    topology: str = ""
+    pod_type: str = ""
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):

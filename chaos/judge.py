@@ -201,7 +201,7 @@ def _superseded_s(history: History, attempt: Attempt) -> float:
 
 
 def _praise(history: History, findings: Sequence[Finding]) -> str:
-    """`resumed at 12 from commit 11; 1 of 1 charged; back in 0.09 s; 9 of 11 invariants`"""
+    """`resumed at 12 from commit 11; 1 of 1 charged; back in 0.09 s; 9 of 12 invariants`"""
     applied = sum(finding.status == "PASS" for finding in findings)
     parts = [*_resumes(history), *_charges(history), *_back(history)]
     return "; ".join([*parts, f"{applied} of {len(findings)} invariants"])

@@ -28,6 +28,10 @@ class Configuration:
     heartbeat_timeout_s: float = 5.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
+    # On TPU slices; empty: not. A slice's hosts have so many chips each, and one worker.
+    accelerator_type: str = ""
+    topology: str = ""
+    chips_per_host: int = 4
     # What only a job of one's own needs. A file that does not name these may still be given them on the command line.
     cwd: str = ""  # where a command runs, and where a function is imported from besides what is installed
     step_key: str = ""  # the reported metric that is the step; empty: the report index

@@ -49,6 +49,7 @@ from shaketable.chaos.subjects.simulated.world import Chance, Pace, Writer
 from shaketable.chaos.targets import Hit, TargetMissed
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.protocol import ClusterError
+from shaketable.clusters.simulated import Oddity
 
 RESOLVED_WITHIN_S = 5.0
 LOOK_LEAST_OFTEN_S = 2.0
@@ -66,9 +67,11 @@ _TARGETED = frozenset({AttemptStarted, WorkerStarted, AttemptEnded, DriverStarte
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What a simulated world does besides the faults of the method. `settings` go to the runtime's RunConfig."""
+    """What a simulated world does besides the faults of the method. `settings` go to the runtime's RunConfig. `odd`:
+    what is wrong with slices that are there from the beginning, where the configuration has a topology."""
 
     hosts: int = 1
+    odd: dict[int, Oddity] = field(default_factory=dict)
     chance: Chance = field(default_factory=Chance)
     pace: Pace = field(default_factory=Pace)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -117,6 +120,7 @@ class _Play:
         self._rng = random.Random(f"{seed}/world")
         self.run_under_test = SimulatedRun(
             plan.configuration, self._rng, self.hear, self._watched_step, self._exited, hosts=weather.hosts,
+            odd=weather.odd,
             pace=weather.pace, settings=weather.settings, chance=weather.chance,
             failed_by_weather=self._failed_by_weather,
         )  # fmt: skip
@@ -182,7 +186,8 @@ class _Play:
             expect=dataclasses.asdict(self._plan.expect), versions=versions,
         )  # fmt: skip
         for node in self.run_under_test.cluster.nodes():
-            self.harness.say(NodeJoined, node=node.number, node_id=node.node_id)
+            usable = self.run_under_test.cluster.at(node.number).usable_slice
+            self.harness.say(NodeJoined, node=node.number, node_id=node.node_id, slice=usable)
 
     def _over(self) -> bool:
         if self.run_under_test.drivers or self._on_the_way:
@@ -460,11 +465,12 @@ class _Play:
                 self._heal(armed)
         cluster, workers = self.run_under_test.cluster, self._plan.configuration.num_workers
         most = workers if isinstance(workers, int) else workers[1]
-        sound = sum(node.state == "up" and not node.draining for node in cluster.all_nodes())
-        for _ in range(min(MOST_NODES_AT_ONCE, -(-(most - sound) // self._weather.hosts))):
+        for _ in range(min(MOST_NODES_AT_ONCE, -(-(most - cluster.sound_nodes()) // cluster.hosts))):
             self._help_with(FaultPlan("add_node", None, self._after_the_last()))
             cluster.add_node(
-                lambda node: self.harness.say(NodeJoined, node=node.number, node_id=node.node_id)
+                lambda node: self.harness.say(
+                    NodeJoined, node=node.number, node_id=node.node_id, slice=node.usable_slice
+                )
             )
 
     def _relaunch(self) -> bool:

@@ -8,7 +8,8 @@ Ray does to a node (how late it notices, when a draining one leaves, that a node
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, Literal
@@ -78,13 +79,31 @@ class Behaviour:
 State = Literal["up", "frozen", "gone"]
 
 
+Oddity = Literal["half", "topology", "foreign", "duplicate", "busy", "sick"]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceKind:
+    """What the labels of TPU hosts say. `odd`: what is wrong with a slice that is there from the beginning, by its
+    number from 0: a host that never joined, another topology with the same pod type, another generation, two hosts with
+    one worker id, chips of a host that somebody else holds for good, or a host on which no agent comes up."""
+
+    topology: str
+    pod_type: str
+    chips_per_host: float
+    odd: Mapping[int, Oddity] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class SimulatedNode:
-    """`number` as the harness counts, `group` the slice it is a host of (its own number where there are none)."""
+    """`number` as the harness counts, `group` the slice it is a host of (its own where there are none), `place` in it.
+    Of a TPU host: its labels as they stand, `chips`, how many of them others hold (`taken`), whether its slice is
+    `odd`, and whether it is the `sick` host of it."""
 
     number: int
     node_id: str
     group: int
+    place: int
     state: State = "up"
     seen: Literal["alive", "dead"] = "alive"  # Ray's view
     draining: bool = False
@@ -94,34 +113,53 @@ class SimulatedNode:
     lease: Lease | None = None
     frozen_count: int = 0
     on_change: list[Callable[[SimulatedNode], None]] = field(default_factory=list)
+    slice: str = ""
+    worker: str = ""
+    topology: str = ""
+    pod_type: str = ""
+    chips: float = 0.0
+    taken: float = 0.0
+    odd: bool = False
+    sick: bool = False
+
+    @property
+    def usable_slice(self) -> str:
+        """Its slice, if a run could use that."""
+        return "" if self.odd else self.slice
 
 
 @dataclass(slots=True)
 class Lease:
     """A placement group: one whole group of nodes, or a wish for one. `placed` is called whenever it gets its place,
-    `unplaced` when Ray has declared a node of it dead and looks for another."""
+    `unplaced` when Ray has declared a node of it dead and looks for another. `wanted`: on these very nodes, from which
+    Ray cannot move it."""
 
     placed: Callable[[tuple[SimulatedNode, ...]], None]
     unplaced: Callable[[], None]
     nodes: tuple[SimulatedNode, ...] = ()
     given_back: bool = False
+    wanted: tuple[SimulatedNode, ...] = ()
 
 
 class SimulatedCluster:
-    """`hosts` nodes make one group that is leased as a whole (1 on CPU and GPU). Draws every duration from `rng`."""
+    """`hosts` nodes make one group that is leased as a whole (1 on CPU and GPU); `slices`: they are labelled as hosts
+    of TPU slices. Draws every duration from `rng`."""
 
     kind = "simulated"
 
     def __init__(self, timeline: Timeline, rng: random.Random, nodes: int, *, hosts: int = 1,
-                 behaviour: Behaviour | None = None) -> None:  # fmt: skip
-        self._timeline, self._rng, self._hosts = timeline, rng, hosts
+                 slices: SliceKind | None = None, behaviour: Behaviour | None = None) -> None:  # fmt: skip
+        self._timeline, self._rng, self.hosts, self._slices = timeline, rng, hosts, slices
         self._behaviour = behaviour or Behaviour()
         self._nodes: dict[int, SimulatedNode] = {}
+        self._places = 0  # hosts that there were ever to be: those that replace another count once
         self._free: dict[int, None] = {}  # groups that may be free, in the order they became so
         self._waiting: dict[int, Lease] = {}
+        self._wishes: dict[int, Lease] = {}  # for certain nodes
         self._watchers: list[Callable[[], None]] = []
         self._placing = False
         self.view = 0  # counts the changes of Ray's view
+        self.moves = 0  # counts how often nodes were leased or became free
         for _ in range(nodes):
             self._join()
 
@@ -144,12 +182,24 @@ class SimulatedCluster:
         except KeyError:
             raise ClusterError(f"there is no node {number}; there are nodes {sorted(self._nodes)}") from None
 
+    def sound_nodes(self) -> int:
+        """How many could be used: those of groups that are whole and as they should be."""
+        good = Counter(
+            n.group for n in self._nodes.values() if n.state == "up" and not n.draining and not n.odd
+        )
+        return sum(self.hosts for number in good.values() if number >= self.hosts)
+
     def add_node(self, joined: Callable[[SimulatedNode], None]) -> None:
-        """One more group of hosts (one node where there are no slices); `joined` is called for each."""
+        """One more group of hosts (one node where there are no slices), or a host in the place of one that its slice
+        has lost; `joined` is called for each."""
 
         def join() -> None:
-            for _ in range(self._hosts):
-                joined(self._join())
+            lost = self._lost_host()
+            if lost is not None:
+                joined(self._join(lost))
+            else:
+                for _ in range(self.hosts):
+                    joined(self._join())
             self._view_changed()
 
         self._timeline.later(self.draw(self._behaviour.join), join)
@@ -238,18 +288,53 @@ class SimulatedCluster:
             return
         node.seen = "dead"
         lease = node.lease
-        if lease is not None and not lease.given_back:
+        if lease is not None and not lease.given_back and not lease.wanted:
             self._unplace(lease)
         self._view_changed()
 
     # ---- the life of a node
 
-    def _join(self) -> SimulatedNode:
+    def _join(self, instead_of: SimulatedNode | None = None) -> SimulatedNode:
         number = len(self._nodes) + 1
-        node = SimulatedNode(number, f"{number:04x}" * 14, (number - 1) // self._hosts)
+        if instead_of is None:
+            group, place = divmod(self._places, self.hosts)
+            self._places += 1
+        else:
+            group, place = instead_of.group, instead_of.place
+        node = SimulatedNode(number, f"{number:04x}" * 14, group, place)
         self._nodes[number] = node
+        if self._slices is not None:
+            self._label(node, self._slices)
         self._free[node.group] = None
         return node
+
+    def _lost_host(self) -> SimulatedNode | None:
+        """Where there are slices, every other time: what is replaced, of a slice of which some hosts are there."""
+        if self._slices is None or self._rng.random() < 0.5:
+            return None
+        there = {(n.group, n.place) for n in self._nodes.values() if n.state != "gone"}
+        groups = {group for group, _ in there}
+        lost = (n for n in self._nodes.values() if n.state == "gone" and not n.odd and n.group in groups)
+        return next((n for n in lost if (n.group, n.place) not in there), None)
+
+    def _label(self, node: SimulatedNode, kind: SliceKind) -> None:
+        """Worker ids count against the node numbers: who orders hosts by anything else is found out."""
+        place = node.place
+        odd = kind.odd.get(node.group)
+        node.slice, node.worker, node.odd = f"s{node.group:02}", str(self.hosts - 1 - place), odd is not None
+        node.topology, node.pod_type, node.chips = kind.topology, kind.pod_type, kind.chips_per_host
+        if odd == "topology":
+            node.topology = f"1x{kind.topology}"  # that the pod type does not tell
+        elif odd == "foreign":
+            node.pod_type = f"v5litepod-{kind.pod_type.rpartition('-')[2]}"
+        elif odd == "duplicate" and node.worker == "1":
+            node.worker = "0"
+        elif odd == "sick" and place == 0:
+            node.sick = True
+        elif odd == "busy" and place == 0:
+            node.taken = node.chips / 2
+        elif odd == "half" and place == 0:
+            node.state, node.seen = "gone", "dead"
 
     def _end(self, node: SimulatedNode, seen_after_s: float) -> None:
         node.state = "gone"
@@ -266,22 +351,30 @@ class SimulatedCluster:
         self._waiting[id(lease)] = lease
         self._place_soon()
 
+    def reserve(self, lease: Lease, nodes: tuple[SimulatedNode, ...]) -> None:
+        """All of these nodes, or none."""
+        lease.wanted = nodes
+        self._wishes[id(lease)] = lease
+        self._place_soon()
+
     def give_back(self, lease: Lease) -> None:
         """Its nodes are free a moment later, when their processes are gone."""
         if lease.given_back:
             return
         lease.given_back = True
         self._waiting.pop(id(lease), None)
+        self._wishes.pop(id(lease), None)
         if lease.nodes:
             self._timeline.later(self.draw((0.01, 0.2)), self._vacate, lease)
 
     def leftovers(self) -> list[str]:
         held = {id(n.lease): n for n in self._nodes.values() if n.lease is not None and n.state == "up"}
         return [f"placement group on node {node.number}" for node in held.values()] + [
-            "a pending placement group" for _ in self._waiting
+            "a pending placement group" for _ in (*self._waiting, *self._wishes)
         ]
 
     def _vacate(self, lease: Lease) -> None:
+        self.moves += 1
         for node in lease.nodes:
             if node.lease is lease:
                 node.lease = None
@@ -291,6 +384,7 @@ class SimulatedCluster:
         self._place_soon()
 
     def _unplace(self, lease: Lease) -> None:
+        self.moves += 1
         for node in lease.nodes:
             node.lease = None
             self._free[node.group] = None
@@ -299,33 +393,42 @@ class SimulatedCluster:
         lease.unplaced()
 
     def _place_soon(self) -> None:
-        if self._waiting and self._free and not self._placing:
+        if ((self._waiting and self._free) or self._wishes) and not self._placing:
             self._placing = True
             self._timeline.later(self.draw(self._behaviour.place), self._place)
 
     def _place(self) -> None:
         self._placing = False
+        for key, lease in list(self._wishes.items()):
+            if all(self._can_be_had(node) and not node.taken for node in lease.wanted):
+                del self._wishes[key]
+                self._give(lease, lease.wanted)
         for group in list(self._free):
             if not self._waiting:
                 return
             nodes = self._whole(group)
             if nodes:
                 del self._free[group]
-                lease = self._waiting.pop(next(iter(self._waiting)))
-                lease.nodes = nodes
-                for node in nodes:
-                    node.lease = lease
-                lease.placed(nodes)
+                self._give(self._waiting.pop(next(iter(self._waiting))), nodes)
+
+    def _give(self, lease: Lease, nodes: tuple[SimulatedNode, ...]) -> None:
+        self.moves += 1
+        lease.nodes = nodes
+        for node in nodes:
+            node.lease = lease
+        lease.placed(nodes)
+
+    @staticmethod
+    def _can_be_had(node: SimulatedNode) -> bool:
+        return node.state == "up" and not node.draining and node.seen == "alive" and node.lease is None
 
     def _whole(self, group: int) -> tuple[SimulatedNode, ...]:
         """The nodes of a group that can be leased now. (Ray reserves in two phases: a node that does not answer any
         more is not taken, whatever the view says of it.)"""
-        numbers = range(group * self._hosts + 1, (group + 1) * self._hosts + 1)
+        numbers = range(group * self.hosts + 1, (group + 1) * self.hosts + 1)
         nodes = tuple(self._nodes[number] for number in numbers if number in self._nodes)
         if any(node.state == "gone" for node in nodes):
             del self._free[group]
             return ()
-        whole = len(nodes) == self._hosts and all(
-            n.state == "up" and not n.draining and n.seen == "alive" and n.lease is None for n in nodes
-        )
+        whole = len(nodes) == self.hosts and all(map(self._can_be_had, nodes))
         return nodes if whole else ()

@@ -13,6 +13,7 @@ from shaketable.chaos.invariants.no_leaks import no_leaks
 from shaketable.chaos.invariants.resume_from_checkpoint import resume_from_checkpoint
 from shaketable.chaos.invariants.sample_accounting import sample_accounting
 from shaketable.chaos.invariants.single_writer import single_writer
+from shaketable.chaos.invariants.slice_atomicity import slice_atomicity
 from shaketable.chaos.invariants.truthful_ending import truthful_ending
 from shaketable.chaos.invariants.world_size_bounds import world_size_bounds
 
@@ -20,6 +21,7 @@ from shaketable.chaos.invariants.world_size_bounds import world_size_bounds
 INVARIANTS: dict[str, Invariant] = {
     "resume-from-checkpoint": resume_from_checkpoint,
     "world-size-bounds": world_size_bounds,
+    "slice-atomicity": slice_atomicity,
     "single-writer": single_writer,
     "durability": durability,
     "failure-budget": failure_budget,

@@ -1,11 +1,14 @@
 """How many workers there was room for, over time: nodes that have joined, less those that have left or that a
-fault has taken (a frozen or draining node holds nobody, long before Ray says so). One worker a node."""
+fault has taken (a frozen or draining node holds nobody, long before Ray says so). One worker a node; on TPU only whole
+slices have room."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 from shaketable.chaos.history import FaultHealed, FaultInjected, NodeJoined, NodeLeft
+from shaketable.chaos.invariants.slice_atomicity import hosts_per_slice
 from shaketable.chaos.invariants.view import History
 from shaketable.chaos.invariants.world_size_bounds import bounds
 
@@ -16,7 +19,9 @@ TAKES_NODES = ("sigkill_node", "freeze_node", "sigterm_node", "drain_node")
 def room(history: History) -> list[tuple[float, int]]:
     """From each time on, the size that a run could have: nodes, but never more than its own maximum."""
     _, most = bounds(history.configuration)
+    hosts = hosts_per_slice(history.configuration)
     nodes: set[int] = set()
+    slices: dict[int, str] = {}
     gone: set[int] = set()
     left: set[int] = set()  # for good
     thawed = {e.fault: set(e.nodes) for e in history.all(FaultInjected) if e.name == "freeze_node"}
@@ -24,6 +29,7 @@ def room(history: History) -> list[tuple[float, int]]:
     for event in sorted(_changes(history), key=lambda event: event.at_s):
         if isinstance(event, NodeJoined):
             nodes.add(event.node)
+            slices[event.node] = event.slice
         elif isinstance(event, NodeLeft):
             gone.add(event.node)
             left.add(event.node)
@@ -32,8 +38,14 @@ def room(history: History) -> list[tuple[float, int]]:
         else:
             gone.update(event.nodes)
             left.update(event.nodes if event.name != "freeze_node" else ())
-        levels.append((event.at_s, min(most, len(nodes - gone))))
+        there = _in_whole_slices(nodes - gone, slices, hosts) if hosts else len(nodes - gone)
+        levels.append((event.at_s, min(most, there)))
     return levels
+
+
+def _in_whole_slices(nodes: Iterable[int], slices: Mapping[int, str], hosts: int) -> int:
+    complete = Counter(slices[node] for node in nodes if slices[node])
+    return sum(hosts for number in complete.values() if number >= hosts)
 
 
 def room_at(history: History, at_s: float) -> int:

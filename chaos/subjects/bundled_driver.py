@@ -55,6 +55,10 @@ def _trainer(launch: Launch, job: Job, scribe: Scribe) -> ElasticTrainer:
         scaling_config=ScalingConfig(
             num_workers=configuration.num_workers,
             elastic_resize_monitor_interval_s=configuration.elastic_resize_monitor_interval_s,
+            use_tpu=bool(configuration.topology),
+            topology=configuration.topology or None,
+            accelerator_type=configuration.accelerator_type or None,
+            chips_per_host=configuration.chips_per_host if configuration.topology else None,
         ),
         run_config=RunConfig(
             name=launch.name,

@@ -62,6 +62,10 @@ class Witnessed:
                 node_id=node_id,
                 pid=os.getpid(),
                 resume=here.side.resume,
+                slice=os.environ.get("TPU_NAME", ""),
+                host=os.environ.get("TPU_WORKER_ID", ""),
+                topology=os.environ.get("TPU_TOPOLOGY", ""),
+                pod_type=os.environ.get("TPU_ACCELERATOR_TYPE", ""),
             )
         )
         result = self.job(config) if wants_config(self.job) else self.job()

@@ -22,6 +22,7 @@ from shaketable.suites.mutants.defects import (  # noqa: F401  each registers it
     fencing,
     holding,
     resuming,
+    slicing,
     working,
 )
 from shaketable.suites.mutants.defining import MUTANTS, Mutant

@@ -18,7 +18,8 @@ Patch = Callable[[Any], None]
 class Mutant:
     """`patch` gets the runtime's `module` once that has been imported. It must be caught by one of `caught_by`, in
     simulation or by `experiment` of the catalogue on a real cluster (`tried` says where first); one that never ends is
-    given `within_s` seconds there instead of what the experiment has."""
+    given `within_s` seconds there instead of what the experiment has. `on_slices`: the schedules are those on TPU
+    slices."""
 
     name: str
     description: str
@@ -28,6 +29,7 @@ class Mutant:
     tried: Literal["simulation", "local"] = "simulation"
     experiment: str = ""
     within_s: float | None = None
+    on_slices: bool = False
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -35,7 +37,7 @@ MUTANTS: dict[str, Mutant] = {}
 
 def defect(
     module: str, *caught_by: str, experiment: str = "", tried: Literal["simulation", "local"] = "simulation",
-    within_s: float | None = None,
+    within_s: float | None = None, on_slices: bool = False,
 ) -> Callable[[Patch], Patch]:  # fmt: skip
     """Registers a patch of `shaketable.runtime.<module>` by its function's name; its docstring says what it breaks."""
 
@@ -43,7 +45,7 @@ def defect(
         name = patch.__name__.replace("_", "-")
         text = " ".join((patch.__doc__ or "").split())
         MUTANTS[name] = Mutant(
-            name, text, f"{RUNTIME}.{module}", patch, caught_by, tried, experiment, within_s
+            name, text, f"{RUNTIME}.{module}", patch, caught_by, tried, experiment, within_s, on_slices
         )
         return patch
 

@@ -7,13 +7,16 @@ mutant that stumbles over one of those is caught as well, by the runtime itself.
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shaketable.chaos.exploration import draw, explore_one
+from shaketable.chaos.exploration import SLICES_EVERY, Schedule, draw, explore_one
 from shaketable.chaos.invariants import INVARIANTS
 from shaketable.chaos.invariants.view import History
+from shaketable.suites.mutants.defining import MUTANTS
 from shaketable.suites.mutants.patches import applied
 
 ITSELF = "runtime"
@@ -43,13 +46,13 @@ class Sighted:
     by: Counter[str] = field(default_factory=Counter)
 
 
-def hunt(name: str, seed: int, most: int, first: int = 0) -> Caught:
-    """Until one schedule is violated, `most` at the utmost, beginning with number `first`."""
+def hunt(name: str, seed: int, most: int) -> Caught:
+    """Until one schedule is violated, `most` at the utmost."""
     with applied(name):
-        for number in range(first, first + most):
+        for tried, number in enumerate(itertools.islice(numbers(name), most), start=1):
             found = explore_one(draw(seed, number)).violation
             if found is not None:
-                return Caught(name, found.invariant, number - first + 1, found.reason)
+                return Caught(name, found.invariant, tried, found.reason)
     return Caught(name, "", most)
 
 
@@ -57,13 +60,21 @@ def sight(name: str, seed: int, schedules: int) -> Sighted:
     """Every invariant that fails in any of the schedules, not only the first of each."""
     seen = Sighted(name, schedules)
     with applied(name):
-        for number in range(schedules):
-            seen.by.update(_failing(seed, number))
+        for number in itertools.islice(numbers(name), schedules):
+            seen.by.update(_failing(draw(seed, number)))
     return seen
 
 
-def _failing(seed: int, number: int) -> list[str]:
-    played = explore_one(draw(seed, number), {}).played
+def numbers(name: str) -> Iterator[int]:
+    """Of the schedules in which the mutant can show at all."""
+    mutant = MUTANTS.get(name)
+    if mutant is not None and mutant.on_slices:
+        return itertools.count(SLICES_EVERY - 1, SLICES_EVERY)
+    return itertools.count()
+
+
+def _failing(schedule: Schedule) -> list[str]:
+    played = explore_one(schedule, {}).played
     assert played is not None
     if played.crash:
         return [ITSELF]

@@ -57,7 +57,7 @@ def test_another_failure_of_the_same_invariant_is_not_taken_for_it() -> None:
 
 
 def test_one_that_no_longer_occurs_is_red_and_says_what_to_do() -> None:
-    settled = settle(Judgement("PASS", "9 of 11 invariants", (FINE,)), [LEAK], WHERE)
+    settled = settle(Judgement("PASS", "9 of 12 invariants", (FINE,)), [LEAK], WHERE)
     assert (settled.verdict, settled.reason) == (
         "FAIL",
         f"no-leaks no longer deviates as recorded: remove it from {WHERE}",

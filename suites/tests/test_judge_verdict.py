@@ -15,7 +15,7 @@ def test_a_healthy_recovery_passes_and_says_what_happened() -> None:
     judgement = judge(crash_and_finish().events)
     assert judgement.verdict == "PASS", judgement.reason
     assert judgement.reason.startswith("resumed at 5 from commit 4; 1 of 1 charged; back in 0.1")
-    assert judgement.reason.endswith("; 9 of 11 invariants")
+    assert judgement.reason.endswith("; 9 of 12 invariants")
     assert {finding.invariant for finding in judgement.findings} == set(INVARIANTS)
 
 
@@ -23,7 +23,7 @@ def test_a_run_without_faults_passes() -> None:
     judgement = judge(Story().launch().attempt(3).steps(1, 6).finish().events)
     assert (judgement.verdict, judgement.reason) == (
         "PASS",
-        "finished in 1 attempt; 0 of 0 charged; 9 of 11 invariants",
+        "finished in 1 attempt; 0 of 0 charged; 9 of 12 invariants",
     )
 
 

@@ -15,6 +15,7 @@ from shaketable.chaos.plan import Configuration, Outcome
 from shaketable.chaos.subjects.scribe import Scribe
 from shaketable.chaos.subjects.simulated.agent import Fork, SimulatedAgent
 from shaketable.chaos.subjects.simulated.group import Group
+from shaketable.chaos.subjects.simulated.reservations import SliceReservations
 from shaketable.chaos.subjects.simulated.world import EPOCH_S, World, Writer
 from shaketable.clusters.simulated import Lease, SimulatedNode
 from shaketable.runtime import events as ev
@@ -56,6 +57,7 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
     scaling = ScalingConfig(
         num_workers=configuration.num_workers,
         elastic_resize_monitor_interval_s=configuration.elastic_resize_monitor_interval_s,
+        **on_tpu(configuration),
     )
     run = RunConfig(
         name=str(RUN), storage_path=storage_path,
@@ -78,6 +80,17 @@ class _Unit:
     generation: int = 0
     nodes: tuple[SimulatedNode, ...] = ()
     agents: list[SimulatedAgent] = field(default_factory=list)
+    failures: int = 0  # since an agent has come up
+
+
+def on_tpu(configuration: Configuration) -> dict[str, Any]:
+    """What ScalingConfig is told of slices; nothing where there are none."""
+    if not configuration.topology:
+        return {}
+    return {
+        "use_tpu": True, "accelerator_type": configuration.accelerator_type, "topology": configuration.topology,
+        "chips_per_host": configuration.chips_per_host,
+    }  # fmt: skip
 
 
 class SimulatedDriver:
@@ -89,6 +102,11 @@ class SimulatedDriver:
         self._exited, self._hosts = exited, hosts
         self._given = given
         self._scaling, self._config = given.scaling, given.run
+        shape = given.scaling.slice
+        self._slices = (
+            None if shape is None else SliceReservations(world, shape, self._waits, self._lease_anew)
+        )
+        self._left_out: tuple[str, ...] = ()
         self._writer = Writer(world, f"driver-{self.pid}-sim")
         self._pipeline = Pipeline(self._execute, self._append)
         self._controller: Controller | None = None
@@ -146,8 +164,9 @@ class SimulatedDriver:
         self._scribe.on_record(number, opening)
         world.taken_over(self)
         settings = settings_of(
-            self._config, self._scaling, jitter=world.rng.random(), agents_per_unit=self._hosts
-        )
+            self._config, self._scaling, jitter=world.rng.random(),
+            agents_per_unit=self._hosts if self._slices is None else None,
+        )  # fmt: skip
         self._begin(settings, log)
 
     def _new_log(self) -> RunLog:
@@ -224,9 +243,10 @@ class SimulatedDriver:
                         node.deadline_s if node.seen_draining else 0.0)
             for node in self.world.cluster.all_nodes()
         )  # fmt: skip
-        if view != self._view:
-            self._view = view
-            self.feed(ev.NodesChanged(view))
+        left_out = () if self._slices is None else self._slices.reasons()
+        if (view, left_out) != (self._view, self._left_out):
+            self._view, self._left_out = view, left_out
+            self.feed(ev.NodesChanged(view, left_out))
 
     def on_time(self, timer: ev.Timer, mark: int) -> None:
         """A timer of the controller is due."""
@@ -344,9 +364,23 @@ class SimulatedDriver:
     # ---- units and agents
 
     def _request(self, number: int) -> None:
-        unit = _Unit(Lease(lambda nodes: self._placed(number, nodes), lambda: self._unplaced(number)))
+        unit = _Unit(self._lease(number))
         self._units[number] = unit
-        self.world.cluster.request(unit.lease)
+        if self._slices is None:
+            self.world.cluster.request(unit.lease)
+        else:
+            self._slices.ask(number)
+
+    def _waits(self, number: int) -> Lease | None:
+        """Of a unit that has no place yet."""
+        unit = self._units.get(number)
+        return unit.lease if self.alive and unit is not None and not unit.told else None
+
+    def _lease_anew(self, number: int) -> None:
+        self._units[number].lease = self._lease(number)
+
+    def _lease(self, number: int) -> Lease:
+        return Lease(lambda nodes: self._placed(number, nodes), lambda: self._unplaced(number))
 
     def _placed(self, number: int, nodes: tuple[SimulatedNode, ...]) -> None:
         unit = self._units.get(number)
@@ -383,8 +417,9 @@ class SimulatedDriver:
             return
         if node.state == "gone":
             return  # Ray says so when it knows, and looks for another place
-        if self.world.rng.random() < self.world.chance.agent:
+        if node.sick or self.world.rng.random() < self.world.chance.agent:
             self.world.timeline.later(RETRY_AGENT_S, self._agent_up, number, generation, node)
+            unit.failures += 1
             self.feed(ev.AgentFailed(number, "the actor died in its constructor"))
             return
         if any(agent.node is node and agent.alive and agent.number in self._peers for agent in unit.agents):
@@ -393,12 +428,16 @@ class SimulatedDriver:
         self._next_agent += 1
         self._peers[agent.number] = agent
         unit.agents = [a for a in unit.agents if a.alive] + [agent]
-        agent.up(ev.AgentReady(agent.number, number, node.node_id))
+        place = 0 if self._slices is None else unit.nodes.index(node)
+        unit.failures = 0
+        agent.up(ev.AgentReady(agent.number, number, node.node_id, place))
 
     def _release(self, number: int) -> None:
         unit = self._units.pop(number, None)
         if unit is None:
             return
+        if self._slices is not None:
+            self._slices.drop(number, failed=unit.failures > 0)
         for agent in unit.agents:
             self._peers.pop(agent.number, None)
             agent.cut_off()

@@ -192,7 +192,7 @@ class AddNode(Injection):
 
     def _join(self, node: SimulatedNode) -> None:
         self.joined = node
-        self.scene.harness.say(NodeJoined, node=node.number, node_id=node.node_id)
+        self.scene.harness.say(NodeJoined, node=node.number, node_id=node.node_id, slice=node.usable_slice)
 
     def observe(self) -> str | None:
         return f"node {self.joined.number} alive" if self.joined is not None else None

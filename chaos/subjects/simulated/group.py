@@ -72,11 +72,12 @@ class Group:
         if not worker.runs:
             self._wait(worker, self.call)
             return
-        fork, pace = worker.fork, self.world.pace
+        fork, pace, node = worker.fork, self.world.pace, worker.agent.node
         worker.called = True
         worker.writer.say(
             WorkerStarted, term=fork.term, attempt=fork.attempt, rank=fork.rank, world_size=fork.world_size,
-            node_id=worker.agent.node.node_id, pid=worker.pid, resume=fork.resume.checkpoint if fork.resume else None,
+            node_id=node.node_id, pid=worker.pid, resume=fork.resume.checkpoint if fork.resume else None,
+            slice=node.slice, host=node.worker, topology=node.topology, pod_type=node.pod_type,
         )  # fmt: skip
         took = self.world.draw(pace.enter) + (self.world.draw_slow(pace.restore) if fork.resume else 0.0)
         self.world.timeline.later(took, self._resume, worker)

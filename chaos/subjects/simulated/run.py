@@ -5,7 +5,7 @@ afterwards. The counterpart of a real cluster with real drivers.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +18,21 @@ from shaketable.chaos.subjects.simulated.driver import RUN, Given, SimulatedDriv
 from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRecords
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, World
 from shaketable.chaos.workloads.chain import ChainConfig
-from shaketable.clusters.simulated import SimulatedCluster, Timeline
+from shaketable.clusters.simulated import Oddity, SimulatedCluster, SliceKind, Timeline
 from shaketable.runtime.controller import TRANSITIONS, IllegalEvent
 from shaketable.runtime.errors import LogViolation, StorageError
 from shaketable.runtime.fold import RunState, fold
 from shaketable.runtime.runlog import RunLog
+from shaketable.runtime.topology import SliceShape
 
 STORAGE_PATH = "/simulated"
 # What of the controller's table there is to be reached: state and event of each row.
 ROWS = tuple((str(state), event.__name__) for state, row in TRANSITIONS.items() for event in row)
 RUNTIME_BUGS = (IllegalEvent, LogViolation, AssertionError, AttributeError, KeyError, IndexError, TypeError)
+
+
+def _kind(shape: SliceShape, odd: Mapping[int, Oddity]) -> SliceKind:
+    return SliceKind(shape.topology, shape.pod_type, float(shape.chips_per_host), odd)
 
 
 class SimulatedRun:
@@ -36,20 +41,24 @@ class SimulatedRun:
     def __init__(
         self, configuration: Configuration, rng: random.Random, hear: Callable[[AnyEvent], None],
         watched_step: Callable[[int, int], int | None], exited: Callable[[int, int], None], *,
-        hosts: int = 1, pace: Pace | None = None, settings: dict[str, Any] | None = None, chance: Chance,
+        hosts: int = 1, odd: Mapping[int, Oddity] | None = None, pace: Pace | None = None,
+        settings: dict[str, Any] | None = None, chance: Chance,
         failed_by_weather: Callable[[str, Worker], None],
     ) -> None:  # fmt: skip
         self.timeline = Timeline()
-        self.cluster = SimulatedCluster(self.timeline, rng, configuration.nodes, hosts=hosts)
+        self._configuration, self._exited, self._settings = configuration, exited, settings or {}
+        self._usual = self._given(configuration)
+        shape = self._usual.scaling.slice
+        hosts = hosts if shape is None else shape.hosts
+        kind = None if shape is None else _kind(shape, odd or {})
+        self.cluster = SimulatedCluster(self.timeline, rng, configuration.nodes, hosts=hosts, slices=kind)
         records = SimulatedRecords(rng, chance.answer, chance.record)
         self.world = World(
             self.timeline, rng, self.cluster, ChainConfig.of(configuration.job_config), hear, watched_step, records,
             self._taken_over, failed_by_weather, chance, pace=pace or Pace(),
             silent_s=(configuration.hang_timeout_s or 0.0) / 4,
         )  # fmt: skip
-        self._configuration, self._exited = configuration, exited
-        self._hosts, self._settings = hosts, settings or {}
-        self._usual = self._given(configuration)
+        self._hosts = hosts
         self._changed: dict[str, Any] = {}
         self.drivers: dict[int, SimulatedDriver] = {}  # by pid, those that run
         self.codes: dict[int, int] = {}  # exit codes, by pid

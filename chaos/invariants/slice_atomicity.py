@@ -1,0 +1,93 @@
+"""slice-atomicity: on TPU every attempt runs on whole slices of the right topology, each host once, and ranks are by
+slice and worker id. Judged twice: from what the workers found in their own environment, and from the nodes that the
+controller says it started the attempt on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from shaketable.chaos.history import WorkerStarted
+from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.plan import Configuration, Finding
+
+NAME = "slice-atomicity"
+
+
+def hosts_per_slice(configuration: Configuration) -> int:
+    """0: not on slices."""
+    if not configuration.topology:
+        return 0
+    chips = math.prod(int(side) for side in configuration.topology.split("x"))
+    return max(1, chips // configuration.chips_per_host)
+
+
+def slice_atomicity(history: History) -> Finding:
+    hosts = hosts_per_slice(history.configuration)
+    if not hosts:
+        return not_applicable(NAME, "the run is not on TPU slices")
+    if not history.attempts:
+        return not_applicable(NAME, "no attempt was testified")
+    slices = {event.node_id: event.slice for event in history.nodes if event.slice}
+    for attempt in history.attempts:
+        wrong = _wrong_workers(attempt, hosts, history.configuration) or _wrong_members(
+            attempt, hosts, slices
+        )
+        if wrong is not None:
+            return failed(NAME, f"{attempt.name} ({attempt.start.place}) {wrong}")
+    return passed(
+        NAME, f"{counted(len(history.attempts), 'attempt')} on whole slices of {counted(hosts, 'host')}"
+    )
+
+
+def _wrong_workers(attempt: Attempt, hosts: int, configuration: Configuration) -> str | None:
+    """What the workers say."""
+    workers = sorted({worker.rank: worker for worker in attempt.workers}.values(), key=lambda w: w.rank)
+    generation = configuration.accelerator_type.lower().removeprefix("tpu-")
+    for worker in workers:
+        if not worker.slice or worker.topology != configuration.topology:
+            return f"has rank {worker.rank} on a host of {worker.slice or 'no slice'}, topology {worker.topology!r}"
+        if worker.pod_type.rpartition("-")[0] != generation:
+            return f"has rank {worker.rank} on a host of slice {worker.slice}, which is {worker.pod_type or 'no TPU'}"
+    names = {worker.rank: worker.slice for worker in workers}
+    return _wrong_order(workers, hosts) or _wrong_slices(names, hosts)
+
+
+def _wrong_members(attempt: Attempt, hosts: int, slices: Mapping[str, str]) -> str | None:
+    """What the controller says. `slices`: node id -> the slice of which it is a host, where the harness knows any."""
+    if attempt.world_size % hosts:
+        return f"has {counted(attempt.world_size, 'worker')}, which are no whole slices of {hosts}"
+    if not slices:
+        return None
+    members = attempt.start.members
+    stray = next(((rank, node) for rank, node in members if node not in slices), None)
+    if stray is not None:
+        return f"has rank {stray[0]} on node {stray[1][:8]}, a host of no slice that a run could use"
+    nodes = [node for _, node in members]
+    twice = next((node for node in nodes if nodes.count(node) > 1), None)
+    if twice is not None:
+        return f"has node {twice[:8]} twice"
+    return _wrong_slices({rank: slices[node] for rank, node in members}, hosts)
+
+
+def _wrong_order(workers: Sequence[WorkerStarted], hosts: int) -> str | None:
+    """Rank r is worker r mod n of its slice."""
+    for worker in workers:
+        place = worker.rank % hosts
+        if worker.host != str(place):
+            return f"has rank {worker.rank} on worker {worker.host} of slice {worker.slice}, not on {place}"
+    return None
+
+
+def _wrong_slices(slices: Mapping[int, str], hosts: int) -> str | None:
+    """The ranks of one slice are side by side, and nobody else's. `slices`: by rank."""
+    blocks = dict[int, set[str]]()
+    for rank, name in slices.items():
+        blocks.setdefault(rank // hosts, set()).add(name)
+    for number, names in blocks.items():
+        if len(names) > 1:
+            return f"has ranks {number * hosts} to {(number + 1) * hosts - 1} on slices {', '.join(sorted(names))}"
+    used = [name for names in blocks.values() for name in names]
+    twice = next((name for name in used if used.count(name) > 1), None)
+    return None if twice is None else f"has slice {twice} twice"

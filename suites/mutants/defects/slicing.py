@@ -1,0 +1,118 @@
+"""Which TPU slices count, and in which order their hosts are ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shaketable.suites.mutants.defining import defect, replace
+
+ATOMIC, LIVE, GROWS = "slice-atomicity", "liveness", "grow-back"
+
+
+def _count_as_if(slices: Any, change: Callable[[Any, Any], Any]) -> None:
+    """Every host is taken for what `change(host, shape)` makes of it."""
+
+    def make(original: Any) -> Any:
+        def count(hosts: Any, shape: Any, *explained: int) -> Any:
+            return original([change(host, shape) for host in hosts], shape, *explained)
+
+        return count
+
+    replace(slices, "count", make)
+
+
+def _but(host: Any, **changed: Any) -> Any:
+    kept = {name: getattr(host, name) for name in host.__struct_fields__}
+    return type(host)(**{**kept, **changed})
+
+
+def _also_count(slices: Any, enough: Callable[[Any, Any], bool]) -> None:
+    """A slice that is not whole counts nevertheless if `enough(its hosts, shape)`."""
+
+    def make(original: Any) -> Any:
+        def count(hosts: Any, shape: Any, *explained: int) -> Any:
+            counted = original(hosts, shape, *explained)
+            groups = slices._groups(hosts, shape)
+            names = {each.name for each in counted.whole}
+            more = [
+                slices.WholeSlice(name, tuple(host.node_id for host in group))
+                for name, group in groups.items()
+                if name not in names and enough(group, shape)
+            ]
+            whole = sorted((*counted.whole, *more), key=lambda each: each.name)
+            return slices.Count(tuple(whole), counted.left_out, counted.broken)
+
+        return count
+
+    replace(slices, "count", make)
+
+
+@defect("slices", ATOMIC, LIVE, GROWS, on_slices=True)
+def half_slice_counted(slices: Any) -> None:
+    """a slice that lacks hosts counts like a whole one"""
+    _also_count(slices, lambda group, shape: len(group) < shape.hosts)
+
+
+@defect("slices", ATOMIC, LIVE, GROWS, on_slices=True)
+def head_only_match(slices: Any) -> None:
+    """a slice counts as soon as its worker 0 is there"""
+    _also_count(slices, lambda group, shape: any(host.worker == "0" for host in group))
+
+
+@defect("slices", LIVE, GROWS, on_slices=True)
+def busy_slice_counted(slices: Any) -> None:
+    """a slice counts although somebody else holds chips of it"""
+    _count_as_if(slices, lambda host, shape: _but(host, free=host.chips))
+
+
+@defect("capacity", "failure-budget", LIVE, GROWS, on_slices=True)
+def draining_host_counted(capacity: Any) -> None:
+    """a slice counts as long as not all of its hosts have been announced to go"""
+
+    def make(original: Any) -> Any:
+        def judge(self: Any, node_id: str) -> None:
+            units = self._on.get(node_id, {}).values()
+            if self.dead(node_id) or all(self.doomed(node) for unit in units for node in unit.nodes):
+                original(self, node_id)
+
+        return judge
+
+    replace(capacity.Capacity, "_judge", make)
+
+
+@defect("slices", ATOMIC, on_slices=True)
+def topology_ignored(slices: Any) -> None:
+    """slices are told apart by their pod type only"""
+    _count_as_if(slices, lambda host, shape: _but(host, topology=shape.topology))
+
+
+@defect("slices", ATOMIC, on_slices=True)
+def foreign_slice_counted(slices: Any) -> None:
+    """a slice counts although its hosts are of another generation"""
+    _count_as_if(slices, lambda host, shape: _but(host, pod_type=shape.pod_type))
+
+
+@defect("allotment", LIVE, GROWS, on_slices=True)
+def no_exclusion(allotment: Any) -> None:
+    """a slice that could not be had, or on which agents do not start, is taken again at once"""
+    replace(allotment.Allotment, "exclude", lambda original: lambda self, unit, now: None)
+
+
+@defect("controller.leasing", LIVE, GROWS, on_slices=True)
+def release_after_counting(leasing: Any) -> None:
+    """a slice that has lost a host is kept: what is left of it never counts again, whoever joins it"""
+    replace(leasing, "leave_if_lost", lambda original: lambda m, unit: None)
+
+
+@defect("units", ATOMIC, on_slices=True)
+def rank_by_name_not_id(units: Any) -> None:
+    """ranks follow the names of the hosts, not their worker ids"""
+
+    def make(original: Any) -> Any:
+        return lambda self: sorted(self.warm.items(), key=lambda pair: pair[1])
+
+    def in_order(original: Any) -> Any:
+        return property(make(original))
+
+    replace(units.Unit, "in_order", in_order)
