@@ -95,7 +95,7 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _whole(value, where, 1, MAX_NODES)
     if key == "num_to_keep":
         return _whole(value, where, 1, none=True, hint="a count from 1, or null for all")
-    if key in ("max_failures", "max_preemption_failures"):
+    if key.startswith("max_") and key.partition("_failures")[1]:
         return _whole(value, where, -1, hint="0, a count, or -1 for unlimited")
     if key == "metrics_tolerance" or (key == "within_s" and value == 0):
         return _tolerance(value, where)

@@ -30,6 +30,7 @@ from shaketable.clusters.simulated import Oddity
 MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
 WATCHED = 0.08  # of the schedules have a limit for hangs
+PATIENT = 0.05  # for failures without progress
 
 KINDS = (
     "sigkill_worker", "raise_in_worker", "freeze_worker", "sigterm_node", "sigkill_node", "freeze_node", "drain_node",
@@ -111,6 +112,9 @@ def drawn_limits(schedule: Schedule, rng: random.Random) -> Schedule:
     """One schedule in so many has a limit of this kind, drawn last: the others are what they would be without."""
     if rng.random() < WATCHED:
         schedule = _watched_for_hangs(schedule, rng)
+    if rng.random() < PATIENT:
+        configuration = replace(schedule.plan.configuration, max_failures_without_progress=rng.randint(0, 4))
+        schedule = replace(schedule, plan=replace(schedule.plan, configuration=configuration))
     return schedule
 
 

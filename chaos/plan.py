@@ -23,6 +23,7 @@ class Configuration:
     num_workers: int | tuple[int, int] = (1, 3)
     max_failures: int = 0
     max_preemption_failures: int = -1
+    max_failures_without_progress: int = -1
     num_to_keep: int | None = None
     elastic_resize_monitor_interval_s: float = 1.0
     heartbeat_timeout_s: float = 5.0

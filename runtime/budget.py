@@ -6,9 +6,12 @@ Pure: the charges themselves are folded from the run log (`fold.py`), nothing is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-from shaketable.runtime.records import Account, Cause
+from shaketable.runtime.records import ACCOUNTS, Account, Cause
 
+Limit = Account | Literal["max_failures_without_progress"]
+LIMITS: tuple[Limit, ...] = (*ACCOUNTS, "max_failures_without_progress")
 ACCOUNT_OF: Mapping[Cause, Account | None] = {
     "finished": None,
     "worker_error": "max_failures",

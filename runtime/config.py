@@ -32,15 +32,17 @@ class FailureConfig:
 
     Each limit counts attempts: 0 none, n that many, -1 unlimited. `max_failures`: ended by a worker's error or death or
     by a lost node. `max_preemption_failures`: ended by an announced preemption. `max_start_failures`: ended before
-    every worker had entered the training function, in a row.
+    every worker had entered the training function, in a row. `max_failures_without_progress`: as max_failures, since
+    the last commit, so that a crash loop ends also where failures are unlimited.
     """
 
     max_failures: int = 0
     max_preemption_failures: int = -1
     max_start_failures: int = 10
+    max_failures_without_progress: int = -1
 
     def __post_init__(self) -> None:
-        for name in ("max_failures", "max_preemption_failures", "max_start_failures"):
+        for name in self.__slots__:
             value = getattr(self, name)
             check(
                 whole(value) and value >= -1,
@@ -128,6 +130,7 @@ def as_json(
         "max_failures": failure.max_failures,
         "max_preemption_failures": failure.max_preemption_failures,
         "max_start_failures": failure.max_start_failures,
+        "max_failures_without_progress": failure.max_failures_without_progress,
         "num_to_keep": run.checkpoint_config.num_to_keep,
         **{name: getattr(run, name) for name in run.__slots__ if name.endswith("_s")},
         **({} if scaling.accelerator_type is None else {"accelerator_type": scaling.accelerator_type}),

@@ -54,6 +54,7 @@ class RunState(msgspec.Struct, frozen=True):
     last_index: int = 0  # of the last commit of the open attempt, or what it resumed from
     start_failures_in_a_row: int = 0  # reset by a commit, a reopening, or an ending that shows a start
     endings_without_commit: int = 0  # attempts ended since the last commit or reopening
+    failures_without_commit: int = 0  # those of them that were charged to max_failures
     outcome: Outcome | None = None
     metrics: dict[str, Any] | None = None  # of a finished run
     error: str | None = None  # of a failed run
@@ -143,7 +144,7 @@ def _opened(state: RunState, record: Opened) -> RunState:
         return replace(state, next_number=number, term=term, configuration=configuration)
     return replace(
         state, next_number=number, term=term, configuration=configuration, spent=dict.fromkeys(ACCOUNTS, 0),
-        start_failures_in_a_row=0, endings_without_commit=0, outcome=None, error=None,
+        start_failures_in_a_row=0, endings_without_commit=0, failures_without_commit=0, outcome=None, error=None,
     )  # fmt: skip
 
 
@@ -183,7 +184,7 @@ def _committed(state: RunState, record: CheckpointCommitted) -> RunState:
         )
     return replace(
         state, next_number=state.next_number + 1, commits=state.commits.appended(record), last_index=record.index,
-        start_failures_in_a_row=0, endings_without_commit=0,
+        start_failures_in_a_row=0, endings_without_commit=0, failures_without_commit=0,
     )  # fmt: skip
 
 
@@ -205,6 +206,7 @@ def _attempt_ended(state: RunState, record: AttemptEnded) -> RunState:
     return replace(
         state, next_number=state.next_number + 1, ended=state.ended.appended(record), open_attempt=None, spent=spent,
         start_failures_in_a_row=in_a_row, endings_without_commit=state.endings_without_commit + 1,
+        failures_without_commit=state.failures_without_commit + (account == "max_failures"),
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ def settings_of(
             "max_failures": failure.max_failures,
             "max_preemption_failures": failure.max_preemption_failures,
             "max_start_failures": failure.max_start_failures,
+            "max_failures_without_progress": failure.max_failures_without_progress,
         },
         resize_interval_s=scaling.elastic_resize_monitor_interval_s,
         num_to_keep=config.checkpoint_config.num_to_keep,

@@ -17,13 +17,14 @@ from shaketable.chaos.invariants.ledger import (
     expected,
     unfounded,
 )
-from shaketable.chaos.invariants.view import Attempt, End, Finale, History, Opening, Start
+from shaketable.chaos.invariants.view import Attempt, Commit, End, Finale, History, Opening, Start
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"
 HANGS = ("hang_worker", "freeze_worker", "freeze_node")
 RAISES = ("raise_in_worker", "fail_upload", "fail_start")
 LIMITED = (FAILURES, PREEMPTIONS)
+VAIN = "max_failures_without_progress"  # counts failures since the last commit
 
 
 def failure_budget(history: History) -> Finding:
@@ -149,9 +150,12 @@ def _wrong_end(history: History) -> str | None:
         match entry:
             case Opening() if entry.reopened:
                 spent = Counter()
+            case Commit():
+                spent[VAIN] = 0
             case End():
                 last = entry
                 spent[entry.account or ""] += 1
+                spent[VAIN] += entry.account == FAILURES
             case Start() if (beyond := _beyond(spent, history.settings(entry.term))) is not None:
                 return f"the run went on with attempt {entry.attempt} ({entry.place}), {beyond}"
             case Finale(outcome="failed") if last is not None and _gave_up(spent, history, last, entry):
@@ -164,14 +168,16 @@ def _wrong_end(history: History) -> str | None:
 
 
 def _limit(account: str, settings: Configuration) -> int:
-    return settings.max_failures if account == FAILURES else settings.max_preemption_failures
+    limit: int = getattr(settings, account)
+    return limit
 
 
 def _beyond(spent: Counter[str], settings: Configuration) -> str | None:
-    for account in LIMITED:
+    for account in (*LIMITED, VAIN):
         limit = _limit(account, settings)
         if limit >= 0 and spent[account] > limit:
-            return f"with {spent[account]} charged to {account} of {limit}"
+            since = " since the last commit" if account == VAIN else ""
+            return f"with {spent[account]} charged{since} to {account} of {limit}"
     return None
 
 

@@ -66,6 +66,7 @@ def _trainer(launch: Launch, job: Job, scribe: Scribe) -> ElasticTrainer:
             failure_config=FailureConfig(
                 max_failures=configuration.max_failures,
                 max_preemption_failures=configuration.max_preemption_failures,
+                max_failures_without_progress=configuration.max_failures_without_progress,
             ),
             checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
             heartbeat_timeout_s=configuration.heartbeat_timeout_s,

@@ -6,7 +6,7 @@ from shaketable.runtime import attempt as at
 from shaketable.runtime import events as ev
 from shaketable.runtime import fold, retention, shards
 from shaketable.runtime import records as rec
-from shaketable.runtime.controller import endings, holding
+from shaketable.runtime.controller import endings, holding, starting
 from shaketable.runtime.controller.model import Model
 from shaketable.runtime.controller.table import HOLDING, STOPPING
 from shaketable.runtime.errors import ConflictingShards
@@ -18,6 +18,8 @@ def on_report(m: Model, event: ev.ReportReceived) -> None:
     at.reported(attempt, event.rank, event.index, event.metrics, uploading=event.uploading)
     if attempt.progress.lowest != lowest:
         attempt.moved_s = m.now
+        if lowest is not None and lowest < attempt.first_index:
+            starting.watch(m)  # from now on less time is allowed
     if event.uploading:
         _watch(m)
     settle_uploads(m)

@@ -102,9 +102,9 @@ def on_begin(m: Model, _: ev.Begin) -> None:
             )
         )  # fmt: skip
     if (
-        spent := endings.spent_account(m)
+        limit := endings.exceeded(m)
     ) is not None:  # a driver died before it could say so, or its limit was lowered
-        leasing.fail(m, endings.spent_error(m, spent, "an earlier driver"))
+        leasing.fail(m, endings.exceeded_error(m, limit, "an earlier driver"))
     else:
         starting.wait(m)
 

@@ -107,8 +107,8 @@ def close(m: Model, ending: Ending) -> None:
     if ending.cause == "finished":
         m.append(rec.RunFinished(term=m.run.term, metrics=dict(attempt.last_metrics)))
         leasing.finish(m, FINISHED, "finished", metrics=attempt.last_metrics)
-    elif account and (spent := spent_account(m)) is not None:
-        leasing.fail(m, spent_error(m, spent, _described(ending)))
+    elif account and (limit := exceeded(m)) is not None:
+        leasing.fail(m, exceeded_error(m, limit, _described(ending)))
     elif m.interrupted:
         leasing.finish(m, INTERRUPTED, "interrupted", ending.detail)
     else:
@@ -127,22 +127,26 @@ def _go_on(m: Model, ending: Ending) -> None:
         starting.wait(m)
 
 
-def spent_account(m: Model) -> rec.Account | None:
-    """The first account with more charges than its limit allows."""
+def exceeded(m: Model) -> budget.Limit | None:
+    """The first limit that more has been charged to than it allows."""
     limits = m.settings.limits
     return next(
-        (name for name in rec.ACCOUNTS if budget.exhausted(_charged(m.run, name), limits[name])), None
+        (name for name in budget.LIMITS if budget.exhausted(_charged(m.run, name), limits[name])), None
     )
 
 
-def spent_error(m: Model, account: rec.Account, last: str) -> str:
-    spent, limit = _charged(m.run, account), m.settings.limits[account]
-    return f"{account} is {limit} and {spent} were charged; the last by {last}"
+def exceeded_error(m: Model, limit: budget.Limit, last: str) -> str:
+    allowed, charged = m.settings.limits[limit], _charged(m.run, limit)
+    what = "were charged without a new commit" if limit == "max_failures_without_progress" else "were charged"
+    return f"{limit} is {allowed} and {charged} {what}; the last by {last}"
 
 
-def _charged(run: fold.RunState, account: rec.Account) -> int:
-    """Start failures count in a row, everything else since the run was (re)opened."""
-    return run.start_failures_in_a_row if account == "max_start_failures" else run.spent[account]
+def _charged(run: fold.RunState, limit: budget.Limit) -> int:
+    """Start failures count in a row, failures without progress since a commit, everything else since the run was
+    (re)opened."""
+    if limit == "max_start_failures":
+        return run.start_failures_in_a_row
+    return run.failures_without_commit if limit == "max_failures_without_progress" else run.spent[limit]
 
 
 def _described(ending: Ending) -> str:

@@ -57,7 +57,7 @@ def on_stacks(m: Model, event: ev.StacksTaken) -> None:
 def _conclude(m: Model, hang: Hang) -> None:
     attempt = m.live
     attempt.hang = None
-    if attempt.progress.lowest != hang.lowest or m.now - attempt.moved_s < hang.silent_s:
+    if m.now - attempt.moved_s < hang.silent_s:
         m.do(ev.Warn("the attempt was slow, not hung: it has got further while its stacks were taken"))
         starting.watch(m)
         return

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
+from shaketable.runtime import budget, fold, scaling
 from shaketable.runtime import events as ev
-from shaketable.runtime import fold, scaling
 from shaketable.runtime import records as rec
 from shaketable.runtime.attempt import Attempt, Ending
 from shaketable.runtime.capacity import Capacity, Unit
@@ -24,7 +24,7 @@ class Settings:
     a unit is a TPU slice, reserved on the very hosts that it consists of."""
 
     bounds: scaling.Bounds
-    limits: Mapping[rec.Account, int]
+    limits: Mapping[budget.Limit, int]
     resize_interval_s: float
     num_to_keep: int | None
     heartbeat_timeout_s: float

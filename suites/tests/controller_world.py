@@ -10,6 +10,7 @@ from typing import Any
 
 from shaketable.runtime import events as ev
 from shaketable.runtime import records as rec
+from shaketable.runtime.budget import LIMITS
 from shaketable.runtime.controller import Controller, Settings, State
 from shaketable.runtime.fold import RunState, apply
 from shaketable.runtime.scaling import Bounds
@@ -22,9 +23,9 @@ def settings(**changed: Any) -> Settings:
         "bounds": Bounds(1, 3), "resize_interval_s": 1.0, "num_to_keep": None, "heartbeat_timeout_s": 5.0,
         "hold_timeout_s": 30.0, "finish_uploads_s": 10.0, "commit_timeout_s": 600.0, "start_settle_s": 10.0,
         "unit_wait_s": 300.0,
-        "limits": {"max_failures": -1, "max_preemption_failures": -1, "max_start_failures": -1},
     }  # fmt: skip
-    return Settings(**{**plain, **changed})
+    limits = {**dict.fromkeys(LIMITS, -1), **changed.pop("limits", {})}
+    return Settings(**{**plain, **changed, "limits": limits})
 
 
 def opened(**configuration: Any) -> RunState:

@@ -273,7 +273,17 @@ def start_failures_in_a_row(log: Sequence[AnyRecord]) -> int:
 
 
 # A loss in an attempt that not every rank had entered is start_failed or preempted: neither shows a start.
-_ENTERED = ("finished", "worker_error", "worker_death", "node_lost", "resized")
+_ENTERED = ("finished", "worker_error", "worker_death", "node_lost", "hung", "resized")
+
+
+def failures_without_commit(log: Sequence[AnyRecord]) -> int:
+    """Charges to max_failures since the last commit, or since the run was reopened."""
+    count = 0
+    for record in reversed(log):
+        if isinstance(record, CheckpointCommitted) or (isinstance(record, Opened) and record.reopened):
+            return count
+        count += isinstance(record, AttemptEnded) and accounts_in_the_docs()[record.cause] == "max_failures"
+    return count
 
 
 def endings_without_commit(log: Sequence[AnyRecord]) -> int:

@@ -17,7 +17,6 @@ from shaketable.runtime.controller import Controller, State
 from shaketable.runtime.fold import RunState, apply, fold
 from shaketable.runtime.records import (
     ACCOUNTS,
-    Account,
     AnyRecord,
     AttemptEnded,
     Cause,
@@ -36,6 +35,7 @@ SUFFERED: tuple[Cause, ...] = (
     "worker_error",
     "worker_death",
     "node_lost",
+    "hung",
     "preempted",
     "start_failed",
     "resized",
@@ -108,6 +108,7 @@ def test_rows_of_failures_are_counted_backwards_from_the_end_of_the_log(log: lis
     state = fold(enumerate(log, 1))
     assert state.start_failures_in_a_row == oracles.start_failures_in_a_row(log)
     assert state.endings_without_commit == oracles.endings_without_commit(log)
+    assert state.failures_without_commit == oracles.failures_without_commit(log)
 
 
 # ---- the functions
@@ -146,7 +147,7 @@ def test_runs_that_failed_together_do_not_retry_together(n: int) -> None:
 class Unlucky:
     """A run of one worker on a fresh node each time its unit is gone; `suffer` makes the attempt end."""
 
-    def __init__(self, allowed: dict[Account, int]) -> None:
+    def __init__(self, allowed: dict[budget.Limit, int]) -> None:
         changed: dict[str, Any] = {"bounds": Bounds(1, 1), "limits": allowed, "jitter": 0.5}
         self.controller = Controller(controller_world.settings(**changed), controller_world.opened())
         self.now, self.index, self.agent = 0.0, 0, 0
@@ -215,19 +216,20 @@ LUCK = st.tuples(
 )
 
 
-def should_fail(log: list[AnyRecord], allowed: dict[Account, int]) -> bool:
+def should_fail(log: list[AnyRecord], allowed: dict[budget.Limit, int]) -> bool:
     last = next(record for record in reversed(log) if isinstance(record, AttemptEnded))
     if last.cause == "start_failed":
         return not oracles.allows(allowed["max_start_failures"], oracles.start_failures_in_a_row(log))
     account = oracles.accounts_in_the_docs()[last.cause]
     assert account is not None
-    return not oracles.allows(allowed[account], oracles.charges(log, account))
+    vain = not oracles.allows(allowed["max_failures_without_progress"], oracles.failures_without_commit(log))
+    return vain or not oracles.allows(allowed[account], oracles.charges(log, account))
 
 
-@given(st.fixed_dictionaries(dict.fromkeys(ACCOUNTS, limits)), st.lists(LUCK, max_size=12))
+@given(st.fixed_dictionaries(dict.fromkeys(budget.LIMITS, limits)), st.lists(LUCK, max_size=12))
 @settings(seeded)
 def test_a_run_fails_with_the_first_charge_that_its_account_does_not_allow_and_not_before(
-    allowed: dict[Account, int], luck: list[tuple[Cause, bool]]
+    allowed: dict[budget.Limit, int], luck: list[tuple[Cause, bool]]
 ) -> None:
     run = Unlucky(allowed)
     for cause, commit in luck:
@@ -238,7 +240,8 @@ def test_a_run_fails_with_the_first_charge_that_its_account_does_not_allow_and_n
         assert (run.controller.state is State.FAILED) == failed
         assert isinstance(run.log[-1], RunFailed) == failed
         if failed:
-            assert str(last.account) in str(run.controller.run.error)
+            said = str(run.controller.run.error)
+            assert str(last.account) in said or "max_failures_without_progress" in said
             return
 
 
@@ -247,7 +250,7 @@ def test_a_run_fails_with_the_first_charge_that_its_account_does_not_allow_and_n
 def test_the_first_retry_after_a_commit_is_immediate_and_the_later_ones_pause_longer_and_longer(
     luck: list[tuple[Cause, bool]],
 ) -> None:
-    run = Unlucky(dict.fromkeys(ACCOUNTS, -1))
+    run = Unlucky(dict.fromkeys(budget.LIMITS, -1))
     for cause, commit in luck:
         run.pauses.clear()
         run.suffer(cause, commit=commit)

@@ -51,6 +51,15 @@ def test_the_first_report_may_take_longer_and_so_may_coming_into_the_function() 
     assert hung(controller, 20.3)
 
 
+def test_once_all_have_reported_the_limit_itself_counts_at_once() -> None:
+    controller = running(2, hang_timeout_s=5.0, first_step_timeout_s=20.0)
+    controller.handle(ev.ReportReceived(1, 0, 1, {}), 1.0)
+    assert ev.SetTimer("hang", 6.5) in controller.handle(ev.ReportReceived(1, 1, 1, {}), 1.5)
+    assert not [
+        c for c in controller.handle(ev.ReportReceived(1, 0, 2, {}), 2.0) if isinstance(c, ev.SetTimer)
+    ]
+
+
 def test_what_is_late_is_ended_and_charged_and_its_place_is_named() -> None:
     controller = watched()
     controller.handle(ev.ReportReceived(1, 0, 2, {}), 2.0)
@@ -107,6 +116,14 @@ def test_a_checkpoint_under_way_is_not_counted() -> None:
     assert hung(controller, 66.0)
 
 
+def test_ranks_that_have_all_returned_are_late_for_nothing() -> None:
+    controller = watched(1)
+    controller.handle(ev.WorkerFinished(1, 0), 2.0)
+    assert not hung(controller, 60.0)
+    controller.handle(ev.WorkersStopped(1, 0), 61.0)
+    assert controller.state is State.FINISHED
+
+
 def test_a_pause_of_the_driver_s_own_loop_is_nobody_s_silence() -> None:
     controller = watched(1)
     controller.handle(ev.LoopPaused(10.0), 12.0)
@@ -132,6 +149,18 @@ def test_a_hang_before_every_rank_is_in_the_function_is_a_start_failure() -> Non
     end = controller.run.ended[-1]
     assert (end.cause, end.account) == ("start_failed", "max_start_failures")
     assert end.detail.startswith("not in the training function for 20.0 s; late: rank 0 ")
+
+
+def test_who_is_not_in_the_function_yet_is_late_and_nobody_else() -> None:
+    controller = watched(2)
+    for rank in (0, 1):
+        controller.handle(ev.WorkerFailed(1, rank, "died", signal=9), 2.0)
+    controller.handle(ev.WorkerEntered(2, 0), 2.1)
+    assert ev.TakeStacks(2) in controller.handle(ev.TimerFired("hang"), 22.0)
+    for rank in (0, 1):
+        controller.handle(ev.StacksTaken(2, rank, "connect, store.py:1"), 22.1)
+        controller.handle(ev.WorkersStopped(2, rank), 22.2)
+    assert controller.run.ended[-1].rank == 1
 
 
 def test_the_loss_of_the_node_on_which_a_rank_stands_still_is_the_cause() -> None:

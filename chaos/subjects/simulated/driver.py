@@ -62,7 +62,8 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
     run = RunConfig(
         name=str(RUN), storage_path=storage_path,
         failure_config=FailureConfig(
-            max_failures=configuration.max_failures, max_preemption_failures=configuration.max_preemption_failures
+            max_failures=configuration.max_failures, max_preemption_failures=configuration.max_preemption_failures,
+            max_failures_without_progress=configuration.max_failures_without_progress,
         ),
         checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
         heartbeat_timeout_s=configuration.heartbeat_timeout_s, hang_timeout_s=configuration.hang_timeout_s,

@@ -136,13 +136,13 @@ def preemption_limit_ignored(endings: Any) -> None:
     """max_preemption_failures limits nothing"""
 
     def make(original: Any) -> Any:
-        def spent_account(m: Any) -> Any:
-            account = original(m)
-            return None if account == "max_preemption_failures" else account
+        def exceeded(m: Any) -> Any:
+            limit = original(m)
+            return None if limit == "max_preemption_failures" else limit
 
-        return spent_account
+        return exceeded
 
-    replace(endings, "spent_account", make)
+    replace(endings, "exceeded", make)
 
 
 @defect("capacity", BUDGET, experiment="node-sigterm")
@@ -167,3 +167,23 @@ def pause_taken_for_a_hang(core: Any) -> None:
 def hang_not_charged(budget: Any) -> None:
     """an attempt that hung costs nothing"""
     replace_item(budget.ACCOUNT_OF, "hung", lambda _: None)
+
+
+@defect("fold", BUDGET, experiment="crash-loop")
+def crash_loop_ignored(fold: Any) -> None:
+    """failures without progress are never counted"""
+
+    def make(original: Any) -> Any:
+        return lambda state, record: fold.replace(original(state, record), failures_without_commit=0)
+
+    replace_item(fold._RULES, fold.AttemptEnded, make)
+
+
+@defect("fold", BUDGET)
+def crash_loop_forgotten_by_a_new_driver(fold: Any) -> None:
+    """whoever takes a run over counts failures without progress from 0"""
+
+    def make(original: Any) -> Any:
+        return lambda state, record: fold.replace(original(state, record), failures_without_commit=0)
+
+    replace_item(fold._RULES, fold.Opened, make)

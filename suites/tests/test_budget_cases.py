@@ -1,0 +1,91 @@
+"""The budget contract, case by case, through `shake()` on the simulated cluster (docs/semantics.md, "Cases")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shaketable import (
+    hang_worker,
+    rank,
+    shake,
+    sigkill_worker,
+    step,
+)  # fmt: skip
+from shaketable.chaos.history import AttemptEnded, FaultObserved
+from shaketable.chaos.plan import FaultPlan
+from shaketable.suites.shaking import Shaken
+
+JOB = "shaketable.workloads:hash_chain"
+WATCH = {"hang_timeout_s": 3.0, "first_step_timeout_s": 20.0}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`causes`: of the attempts in their order; None: not looked at."""
+
+    faults: list[FaultPlan]
+    charged: dict[str, int] = field(default_factory=dict)
+    outcome: str = "finished"
+    causes: list[str] | None = None
+    steps_lost: int | None = None
+    job: dict[str, Any] = field(default_factory=dict)
+    configuration: dict[str, Any] = field(default_factory=dict)
+
+
+def killed(*steps: int) -> list[FaultPlan]:
+    """The worker of rank 0, at each of these steps."""
+    first, *others = steps
+    return [
+        sigkill_worker(rank(0), at=step(first)),
+        *(sigkill_worker(rank(0), at=step(s, after=n)) for n, s in enumerate(others)),
+    ]
+
+
+FAILURES, PREEMPTIONS = "max_failures", "max_preemption_failures"
+CASES: dict[str, Case] = {
+    "exactly at the budget": Case(killed(8, 16), {FAILURES: 2}, configuration={"max_failures": 2}),
+    "one beyond the budget": Case(killed(8, 16), {FAILURES: 2}, "failed", configuration={"max_failures": 1}),
+    "unlimited": Case(killed(5, 10, 15, 20, 25), {FAILURES: 5}, configuration={"max_failures": -1}),
+    "none": Case(killed(8), {FAILURES: 1}, "failed"),
+    "a hang": Case([hang_worker(rank(1), at=step(12))], {FAILURES: 1}, causes=["hung", "finished"],
+                   configuration={"max_failures": 1, **WATCH}),
+    "a hang beyond the budget": Case([hang_worker(rank(1), at=step(12))], {FAILURES: 1}, "failed",
+                                     configuration=dict(WATCH)),
+    "a crash loop": Case([], {FAILURES: 4}, "failed", job={"fail_at": 12},
+                         configuration={"max_failures": -1, "max_failures_without_progress": 3}),
+}  # fmt: skip
+
+
+def shaken(case: Case, tmp_path: Path, seed: int = 0) -> Shaken:
+    faults = case.faults or [FaultPlan("reached", None, step(2))]
+    return shake(
+        JOB, {"steps": 40, **case.job}, cluster="simulated", nodes=case.configuration.get("nodes", 3), faults=faults,
+        outcome=case.outcome, charged=case.charged, steps_lost=case.steps_lost, storage_path=tmp_path, seed=seed,  # type: ignore[arg-type]
+        **{key: value for key, value in case.configuration.items() if key != "nodes"},
+    )  # fmt: skip
+
+
+def ends(shaken: Shaken) -> list[AttemptEnded]:
+    return [each for each in shaken.events if isinstance(each, AttemptEnded)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", CASES)
+def test_each_case_is_charged_as_the_contract_says(name: str, seed: int, tmp_path: Path) -> None:
+    case = CASES[name]
+    result = shaken(case, tmp_path, seed)
+    if case.causes is not None:
+        assert [end.cause for end in ends(result)] == case.causes
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_hang_is_found_within_its_limit_and_a_second(seed: int, tmp_path: Path) -> None:
+    result = shaken(CASES["a hang"], tmp_path, seed)
+    (hung,) = (each.at_s for each in result.events if isinstance(each, FaultObserved))
+    end = ends(result)[0]
+    assert end.rank == 1 and "rank 1" in end.detail
+    assert end.at_s - hung <= 3.0 + 1.0
