@@ -99,9 +99,11 @@ class Attempt:
         "hang",
         "hold",
         "last_metrics",
+        "looking",
         "members",
         "moved_s",
         "nodes",
+        "noticed_s",
         "number",
         "places",
         "progress",
@@ -141,7 +143,9 @@ class Attempt:
         self.hold: Hold | None = None
         self.moved_s = started_s  # when the slowest rank last got any further
         self.hang: Hang | None = None  # suspected, while the stacks are taken
+        self.looking = False  # at the nodes: a notice that nobody has read yet may explain a loss
         self.threat = Threat(view=-1)
+        self.noticed_s: float | None = None  # when the first notice for one of its nodes was seen
 
     @property
     def all_entered(self) -> bool:

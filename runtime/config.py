@@ -72,7 +72,9 @@ class RunConfig:
     `fence_check_s` between looks for a newer driver; `hold_timeout_s` for all ranks to stop at one report;
     `finish_uploads_s` for the uploads of an attempt that ended; `commit_timeout_s` until a rank that has not passed a
     checkpoint's report is named; `start_settle_s` for agents on their way at the first start; `unit_wait_s` below min
-    until what is held is given back for a while. `hang_timeout_s` without a new report of the slowest rank end the
+    until what is held is given back for a while. `notice_window_s` are further
+    preemption notices waited for after the first, half of the time to its deadline at most, so that staggered ones make
+    one restart. `hang_timeout_s` without a new report of the slowest rank end the
     attempt as hung (None: never; a checkpoint under way is not counted), before its first report
     `first_step_timeout_s` where that is longer. `preload`: modules imported once per node, before any worker is
     forked. `on_config_change`: "error" or "accept" for a name reused with another `train_loop_config`.
@@ -93,6 +95,7 @@ class RunConfig:
     commit_timeout_s: float = 600.0
     start_settle_s: float = 15.0
     unit_wait_s: float = 300.0
+    notice_window_s: float = 0.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
 
@@ -107,7 +110,7 @@ class RunConfig:
         for name in self.__slots__:
             if name.endswith("_s"):
                 value = getattr(self, name)
-                off = name == "hang_timeout_s" and value is None
+                off = (name, value) in (("hang_timeout_s", None), ("notice_window_s", 0))
                 check(
                     off or (math.isfinite(value) and value > 0),
                     f"RunConfig.{name} is {value!r}: use seconds above 0",

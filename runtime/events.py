@@ -67,7 +67,8 @@ class AgentFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodesChanged(msgspec.Struct, frozen=True, gc=False):
-    """`left_out`: why slices that there are do not count, one sentence each (TPU)."""
+    """Ray's view of the nodes is another than before, or LookAtNodes had asked for it. `left_out`: why slices that there
+    are do not count, one sentence each (TPU)."""
 
     nodes: tuple[NodeView, ...]
     left_out: tuple[str, ...] = ()
@@ -160,7 +161,9 @@ class StacksTaken(msgspec.Struct, frozen=True, gc=False):
 
 # ---- events: the rest ----------------------------------------------------------------------------------------
 
-Timer = Literal["settle", "resize", "uploads", "collateral", "backoff", "hold", "unit_wait", "commit", "hang"]
+Timer = Literal[
+    "settle", "resize", "uploads", "collateral", "backoff", "hold", "unit_wait", "commit", "hang", "notices", "look",
+]  # fmt: skip
 
 
 class TimerFired(msgspec.Struct, frozen=True, gc=False):
@@ -207,6 +210,10 @@ class ProbeUnit(msgspec.Struct, frozen=True, gc=False):
     """Start a new agent where a lost one was: if it answers, the node is well."""
 
     unit: UnitId
+
+
+class LookAtNodes(msgspec.Struct, frozen=True, gc=False):
+    """Ask Ray anew; answered by NodesChanged in any case."""
 
 
 class ReleaseUnit(msgspec.Struct, frozen=True, gc=False):
@@ -293,6 +300,6 @@ class FinishRun(msgspec.Struct, frozen=True, gc=False):
 
 
 Command = (
-    RequestUnit | ProbeUnit | ReleaseUnit | AppendRecord | StartAttempt | StopAttempt | TakeStacks | BeginHold | HoldAt
-    | CancelHold | NotifyPreemption | DeleteCheckpoint | SetTimer | Warn | FinishRun
+    RequestUnit | ProbeUnit | LookAtNodes | ReleaseUnit | AppendRecord | StartAttempt | StopAttempt | TakeStacks
+    | BeginHold | HoldAt | CancelHold | NotifyPreemption | DeleteCheckpoint | SetTimer | Warn | FinishRun
 )  # fmt: skip

@@ -277,6 +277,8 @@ class Executor:
                 self._leases.request(unit)
             case ev.ProbeUnit(unit):
                 self._leases.probe(unit)
+            case ev.LookAtNodes():
+                self._leases.look_at_nodes()
             case ev.ReleaseUnit(unit):
                 self._release(unit)
             case ev.StartAttempt():

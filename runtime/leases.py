@@ -104,6 +104,9 @@ class Leases:
         """Start a new agent in a moment: this one did not become ready."""
         self._calls.put(lambda: self._retry(agent))
 
+    def look_at_nodes(self) -> None:
+        self._calls.put(lambda: self._look_at_nodes(asked=True))
+
     def release(self, unit: ev.UnitId) -> None:
         self._calls.put(lambda: self._release(unit))
 
@@ -271,11 +274,11 @@ class Leases:
 
     # ---- nodes
 
-    def _look_at_nodes(self) -> None:
+    def _look_at_nodes(self, *, asked: bool = False) -> None:
         seen = rayview.nodes()
         left_out = () if self._slices is None else self._slices.look(seen, self._nodes_s)
         now_seen = tuple(self._node_view(node) for node in seen), left_out
-        if now_seen != self._seen:
+        if asked or now_seen != self._seen:
             self._seen = now_seen
             self.post(ev.NodesChanged(*now_seen))
         if self._slices is not None:

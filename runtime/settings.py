@@ -29,6 +29,7 @@ def settings_of(
         commit_timeout_s=config.commit_timeout_s,
         start_settle_s=config.start_settle_s,
         unit_wait_s=config.unit_wait_s,
+        notice_window_s=config.notice_window_s,
         hang_timeout_s=config.hang_timeout_s,
         first_step_timeout_s=config.first_step_timeout_s,
         agents_per_unit=scaling.workers_per_unit if agents_per_unit is None else agents_per_unit,

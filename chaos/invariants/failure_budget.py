@@ -21,6 +21,7 @@ from shaketable.chaos.invariants.view import Attempt, Commit, End, Finale, Histo
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"
+EXCEPTION = "Traceback"  # a bug during a preemption is a bug
 HANGS = ("hang_worker", "freeze_worker", "freeze_node")
 RAISES = ("raise_in_worker", "fail_upload", "fail_start")
 LIMITED = (FAILURES, PREEMPTIONS)
@@ -72,6 +73,8 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
         return f"{line.why}, and nothing was charged: its ending is not on record" if unsaid else None
     if end.cause == "preempted" and end.account not in (PREEMPTIONS, None):
         return f"{attempt.name} ended as a preemption and was charged to {end.account} ({end.place})"
+    if end.cause == "preempted" and EXCEPTION in end.detail:
+        return f"{attempt.name} ended as a preemption ({end.place}), and what ended it was an exception"
     ours = history.subject == "bundled"  # which tells an error from its echo
     if ours and end.cause == "worker_error" and not _may_be_its_own(history, line):
         return f"{attempt.name} ended with an error of its own ({end.place}), but nothing made a worker raise"

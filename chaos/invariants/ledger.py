@@ -87,7 +87,7 @@ def _accounts(history: History, attempt: Attempt, fault: FaultInjected) -> tuple
     if fault.name in ANNOUNCED and not _read(history, attempt, fault):
         return own, FAILURES
     if fault.name in RECLAIMS and _announced(history, attempt, fault):
-        return own, PREEMPTIONS
+        return (PREEMPTIONS,) if _known_to_ray(history, fault) else (own, PREEMPTIONS)
     return (own,)
 
 
@@ -97,6 +97,14 @@ def _announced(history: History, attempt: Attempt, fault: FaultInjected) -> bool
     hit = set(fault.nodes) | {number.get(node) for rank, node in attempt.start.members if rank in fault.ranks}
     notices = (event for event in history.all(FaultInjected) if event.name in ANNOUNCED)
     return any(hit & set(notice.nodes) for notice in notices if notice.at_s <= attempt.end_s)
+
+
+def _known_to_ray(history: History, fault: FaultInjected) -> bool:
+    """Whether Ray had the notice for every node hit before it was lost: then asking Ray tells, however late."""
+    landed = {event.fault: event.at_s for event in history.all(FaultObserved)}
+    notices = [event for event in history.all(FaultInjected) if event.name in ANNOUNCED]
+    known = {node for e in notices if landed.get(e.fault, fault.at_s) < fault.at_s for node in e.nodes}
+    return fault.name.endswith("_node") and set(fault.nodes) <= known
 
 
 def _units(fault: FaultInjected) -> int:

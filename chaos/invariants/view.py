@@ -95,6 +95,7 @@ class End(Entry):
     attempt: int
     cause: str
     account: str | None
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +378,7 @@ _RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
         *stem, r["attempt"], r["index"], r["checkpoint"], len(r.get("files", ()))
     ),
     "checkpoint_deleted": lambda stem, r: Deletion(*stem, r["checkpoint"]),
-    "attempt_ended": lambda stem, r: End(*stem, r["attempt"], r["cause"], r["account"]),
+    "attempt_ended": lambda stem, r: End(*stem, r["attempt"], r["cause"], r["account"], r.get("detail", "")),
     "run_finished": lambda stem, r: Finale(*stem, "finished", None, r.get("metrics")),
     "run_failed": lambda stem, r: Finale(*stem, "failed", r.get("error"), None),
 }
@@ -422,7 +423,7 @@ def _entry(
         case CheckpointDeleted():
             return Deletion(*stem, event.checkpoint)
         case AttemptEnded():
-            return End(*stem, event.attempt, event.cause, event.account)
+            return End(*stem, event.attempt, event.cause, event.account, event.detail)
         case RunEnded():
             return Finale(*stem, event.outcome, event.error, event.metrics)
 

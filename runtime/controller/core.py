@@ -160,6 +160,8 @@ TIMERS: Mapping[ev.Timer, tuple[tuple[State, ...], Callable[[Model], None]]] = {
     "unit_wait": ((WAITING,), starting.let_go),
     "backoff": ((BACKOFF,), starting.wait),
     "resize": ((RUNNING,), holding.consider_resize),
+    "look": ((STOPPING,), endings.looked),
+    "notices": ((RUNNING,), holding.consider_resize),
     "hold": ((HOLDING,), holding.on_hold_deadline),
     "collateral": ((STARTING, RUNNING, HOLDING), endings.on_collateral_deadline),
     "uploads": ((STOPPING,), commits.on_uploads_deadline),

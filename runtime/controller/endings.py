@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shaketable.runtime import attempt as at
 from shaketable.runtime import budget, fold
 from shaketable.runtime import events as ev
@@ -11,16 +13,11 @@ from shaketable.runtime.controller import leasing, starting
 from shaketable.runtime.controller.model import Model
 from shaketable.runtime.controller.table import BACKOFF, FINISHED, INTERRUPTED, RUNNING, STOPPING
 
+_LOOK_S = 2.0  # for Ray to answer
 _COLLATERAL_S = 0.1  # how long a sign that may be an echo waits for the root (protocols 6.1)
 _ATTEMPT_TIMERS: tuple[ev.Timer, ...] = (
-    "resize",
-    "hold",
-    "collateral",
-    "commit",
-    "settle",
-    "unit_wait",
-    "hang",
-)
+    "resize", "hold", "collateral", "commit", "settle", "unit_wait", "hang", "notices",
+)  # fmt: skip
 
 
 # ---- signs
@@ -84,10 +81,31 @@ def try_finish(m: Model) -> None:
 
 
 def try_close(m: Model) -> None:
-    """The cause is settled only when nobody of the attempt runs any more and its staged uploads are in."""
+    """The cause is settled only when nobody of the attempt runs any more, its staged uploads are in, and the nodes have
+    been looked at since one was lost."""
     attempt = m.live
-    if attempt.all_stopped and not any(at.can_complete(attempt, index) for index in attempt.candidates):
-        close(m, m.ending or at.settle(attempt.signs, all_entered=attempt.all_entered))
+    if attempt.looking or not attempt.all_stopped:
+        return
+    if not any(at.can_complete(attempt, index) for index in attempt.candidates):
+        signs = [replace(sign, doomed=m.capacity.doomed(sign.node_id)) for sign in attempt.signs]
+        close(m, m.ending or at.settle(signs, all_entered=attempt.all_entered))
+
+
+def look(m: Model) -> None:
+    """Ray's view is polled: a node may have been announced to go, and be gone, before anybody has read that."""
+    if m.ending is None and not m.live.looking:
+        m.live.looking = True
+        m.do(ev.LookAtNodes())
+        m.timer("look", m.now + _LOOK_S)
+
+
+def looked(m: Model) -> None:
+    attempt = m.attempt
+    if attempt is not None and attempt.looking:
+        attempt.looking = False
+        m.timer("look", None)
+        if m.state is STOPPING:
+            try_close(m)
 
 
 # ---- the end, and what follows
@@ -95,7 +113,7 @@ def try_close(m: Model) -> None:
 
 def close(m: Model, ending: Ending) -> None:
     attempt, account = m.live, budget.ACCOUNT_OF[ending.cause]
-    for name in (*_ATTEMPT_TIMERS, "uploads"):
+    for name in (*_ATTEMPT_TIMERS, "uploads", "look"):
         m.timer(name, None)
     m.append(
         rec.AttemptEnded(

@@ -55,12 +55,20 @@ def _flee(m: Model, threat: Threat) -> None:
     end = threat.deadline_s
     deadline = max(m.now, m.now + m.settings.hold_timeout_s if end is None else end - _RECLAIM_MARGIN_S)
     m.do(ev.NotifyPreemption(m.live.number, deadline, threat.nodes))
-    hold = m.live.hold
-    if hold is None:
+    attempt = m.live
+    hold, attempt.noticed_s = attempt.hold, m.now if attempt.noticed_s is None else attempt.noticed_s
+    if hold is None and m.now < (until_s := _gathering_until_s(m, attempt.noticed_s, deadline)):
+        m.timer("notices", until_s)
+    elif hold is None:
         _hold(m, "preempted", threat.detail, deadline)
     elif hold.reason != "preempted" or hold.detail != threat.detail:
         hold.reason, hold.detail = "preempted", threat.detail
         m.timer("hold", deadline)
+
+
+def _gathering_until_s(m: Model, noticed_s: float, deadline: float) -> float:
+    """Further notices may come, and one restart is better than two; but half of the time is the checkpoint's."""
+    return noticed_s + min(m.settings.notice_window_s, max(0.0, deadline - noticed_s) / 2)
 
 
 # ---- how

@@ -72,10 +72,12 @@ def _member_lost(m: Model, rank: int, detail: str) -> None:
     sign = endings.sign(m, "lost", rank, detail)
     if m.state is STOPPING:
         attempt.signs.append(sign)
+        endings.look(m)
         endings.try_close(m)
     elif rank not in attempt.finishing:
         commits.settle_uploads(m)
     else:
+        endings.look(m)
         endings.suffer(m, sign)
 
 
@@ -87,6 +89,7 @@ def on_nodes_changed(m: Model, event: ev.NodesChanged) -> None:
     leasing.leave_lost_places(m)
     leasing.top_up(m)
     _members_died(m, gone)
+    endings.looked(m)
     _after_capacity(m)
 
 

@@ -33,6 +33,7 @@ class Settings:
     commit_timeout_s: float
     start_settle_s: float
     unit_wait_s: float
+    notice_window_s: float = 0.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
     agents_per_unit: int = 1

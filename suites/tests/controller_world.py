@@ -94,6 +94,8 @@ class World:
             case ev.RequestUnit(unit):
                 self.pending.append(unit)
                 self.later(0.05, self.place)
+            case ev.LookAtNodes():
+                self.later(0.01, lambda: self.feed(ev.NodesChanged(tuple(self.nodes.values()))))
             case ev.ProbeUnit(unit):
                 self.later(1.0, lambda: self.agent_up(unit))
             case ev.ReleaseUnit(unit):

@@ -9,12 +9,22 @@ from typing import Any
 import pytest
 
 from shaketable import (
+    add_node,
+    after,
+    drain_node,
+    event,
+    freeze_node,
     hang_worker,
+    raise_in_worker,
+    randomly,
     rank,
+    relaunch_driver,
     shake,
+    sigkill_driver,
+    sigkill_node,
     sigkill_worker,
     step,
-)  # fmt: skip
+)
 from shaketable.chaos.history import AttemptEnded, FaultObserved
 from shaketable.chaos.plan import FaultPlan
 from shaketable.suites.shaking import Shaken
@@ -55,6 +65,45 @@ CASES: dict[str, Case] = {
                    configuration={"max_failures": 1, **WATCH}),
     "a hang beyond the budget": Case([hang_worker(rank(1), at=step(12))], {FAILURES: 1}, "failed",
                                      configuration=dict(WATCH)),
+    "staggered preemptions": Case(
+        [drain_node(rank(2), at=step(8), deadline_s=30), drain_node(rank(1), at=step(11, after=0), deadline_s=30)],
+        {PREEMPTIONS: 1}, causes=["preempted", "finished"], steps_lost=0, job={"step_s": 0.5},
+        configuration={"notice_window_s": 6.0},
+    ),
+    "early reclaim": Case(
+        [drain_node(rank(1), at=step(8), deadline_s=60), sigkill_node(rank(1), at=after(0))],
+        {PREEMPTIONS: 1}, causes=["preempted", "finished"], configuration={"notice_window_s": 6.0},
+    ),
+    "a bug during a preemption": Case(
+        [drain_node(rank(1), at=step(8), deadline_s=60), raise_in_worker(rank(1), at=after(0))],
+        {FAILURES: 1}, causes=["worker_error", "finished"],
+        configuration={"max_failures": 1, "notice_window_s": 20.0},
+    ),
+    "rank 0 is preempted": Case([drain_node(rank(0), at=step(8), deadline_s=30)], {PREEMPTIONS: 1}, steps_lost=0),
+    "a notice shorter than the checkpoint": Case(
+        [drain_node(rank(1), at=step(8), deadline_s=0.5)], {PREEMPTIONS: 1}, causes=["preempted", "finished"],
+        job={"step_s": 0.5, "checkpoint_every": 5},
+    ),
+    "a notice that never comes true": Case(
+        [drain_node(rank(1), at=step(8), deadline_s=3600)], {PREEMPTIONS: 1}, steps_lost=0,
+        causes=["preempted", "finished"],
+    ),
+    "two workers die in one ending": Case(
+        [sigkill_worker(randomly(2), at=step(12))], {FAILURES: 1}, configuration={"max_failures": 1}
+    ),
+    "a resize": Case([add_node(at=step(5))], job={"full_world": 3, "short_step_s": 0.5}, configuration={"nodes": 2}),
+    "a driver crash": Case(
+        [sigkill_driver(at=step(12)), relaunch_driver(at=after(0))], causes=["driver_lost", "finished"]
+    ),
+    "budgets survive the driver": Case(
+        [sigkill_worker(rank(0), at=step(8)), sigkill_driver(at=step(16, after=0)), relaunch_driver(at=after(1)),
+         sigkill_worker(rank(0), at=step(24, after=2))],
+        {FAILURES: 2}, "failed", configuration={"max_failures": 1},
+    ),
+    "a frozen node that comes back": Case(
+        [freeze_node(rank(1), at=step(12), until=event("attempt_started", after=0))], {FAILURES: 1},
+        configuration={"max_failures": 1},
+    ),
     "a crash loop": Case([], {FAILURES: 4}, "failed", job={"fail_at": 12},
                          configuration={"max_failures": -1, "max_failures_without_progress": 3}),
 }  # fmt: skip

@@ -207,6 +207,8 @@ class Unlucky:
         """Told by the agent, or by Ray, which by then does not speak of a drain any more."""
         dead = ev.NodesChanged((ev.NodeView(self.node, alive=False),))
         self.feed(dead if self.number % 2 else ev.AgentLost(self.agent, "broke"))
+        if self.controller.state is State.STOPPING:
+            self.feed(ev.TimerFired("look"))  # and Ray has nothing new to say
 
 
 MISFORTUNES: tuple[Cause, ...] = ("worker_error", "worker_death", "node_lost", "preempted")

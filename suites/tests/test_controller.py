@@ -111,6 +111,7 @@ def test_a_worker_s_death_on_a_node_that_is_lost_is_the_node_s_loss() -> None:
         [
             *controller.handle(ev.AgentLost(100, "broke"), 1.01),
             *controller.handle(ev.WorkersStopped(1, 1), 1.02),
+            *controller.handle(ev.TimerFired("look"), 3.01),
         ]
     )
     assert (end.cause, end.account, end.rank) == ("node_lost", "max_failures", 0)
@@ -122,8 +123,25 @@ def test_the_loss_of_a_draining_node_is_a_preemption() -> None:
     controller.handle(ev.NodesChanged(draining), 1.0)
     assert controller.state is State.HOLDING
     controller.handle(ev.AgentLost(100, "broke"), 1.1)
-    end = end_of(controller.handle(ev.WorkersStopped(1, 1), 1.2))
+    controller.handle(ev.WorkersStopped(1, 1), 1.2)
+    end = end_of(controller.handle(ev.TimerFired("look"), 3.1))
     assert (end.cause, end.account) == ("preempted", "max_preemption_failures")
+
+
+def test_a_notice_that_nobody_had_read_when_the_node_was_lost_makes_it_a_preemption() -> None:
+    controller = running()
+    assert ev.LookAtNodes() in controller.handle(ev.AgentLost(100, "broke"), 1.1)
+    assert not records(controller.handle(ev.WorkersStopped(1, 1), 1.2))
+    view = (ev.NodeView("n0", True, True), ev.NodeView("n1", True))
+    end = end_of(controller.handle(ev.NodesChanged(view), 1.3))
+    assert (end.cause, end.account) == ("preempted", "max_preemption_failures")
+
+
+def test_a_loss_is_the_cause_when_ray_does_not_say_in_time_whether_it_was_announced() -> None:
+    controller = running()
+    assert ev.SetTimer("look", 3.1) in controller.handle(ev.AgentLost(100, "broke"), 1.1)
+    controller.handle(ev.WorkersStopped(1, 1), 1.2)
+    assert end_of(controller.handle(ev.TimerFired("look"), 3.1)).cause == "node_lost"
 
 
 def test_a_bug_during_a_preemption_is_still_charged_to_max_failures() -> None:
@@ -214,6 +232,7 @@ def test_a_suspect_node_does_not_count_until_an_agent_answers_from_it() -> None:
     controller = running(world_size=2)
     assert ev.ProbeUnit(1) in controller.handle(ev.AgentLost(100, "silent"), 1.0)
     controller.handle(ev.WorkersStopped(1, 1), 1.1)
+    controller.handle(ev.TimerFired("look"), 1.15)
     assert controller.attempt is not None
     assert controller.attempt.world_size == 1
     controller.handle(ev.WorkerEntered(2, 0), 1.2)

@@ -168,6 +168,7 @@ def test_the_loss_of_the_node_on_which_a_rank_stands_still_is_the_cause() -> Non
     assert hung(controller)
     controller.handle(ev.StacksTaken(1, 0, ""), 6.1)
     controller.handle(ev.AgentLost(100, "silent for 20 s"), 20.0)
+    controller.handle(ev.TimerFired("look"), 22.0)
     assert controller.run.ended[-1].cause == "node_lost"
 
 

@@ -232,6 +232,7 @@ def all_hosts_are_lost_and_answer_again(hosts: int) -> Iterator[None]:
     yield
     for host in range(hosts):
         controller.handle(ev.AgentLost(host, "silent"), 2.0)
+    controller.handle(ev.TimerFired("look"), 4.0)
     for host in range(hosts):
         controller.handle(ev.AgentReady(hosts + host, host + 1, f"n{host}"), 4.0)
     yield

@@ -110,7 +110,7 @@ def test_the_end_of_an_announced_node_on_which_nobody_was_yet_is_a_preemption_to
     story.fault("sigkill_node", nodes=[2]).attempt(3)
     history = story.history
     second = expected(history, history.attempts[1])
-    assert {reason.account for reason in second.faults if reason.fault == 1} == EITHER
+    assert {reason.account for reason in second.faults if reason.fault == 1} == {PREEMPTIONS}
 
 
 def test_an_announcement_after_the_end_makes_no_preemption_of_a_failure() -> None:

@@ -67,6 +67,7 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
         ),
         checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
         heartbeat_timeout_s=configuration.heartbeat_timeout_s, hang_timeout_s=configuration.hang_timeout_s,
+        notice_window_s=configuration.notice_window_s,
         first_step_timeout_s=configuration.first_step_timeout_s, **settings,
     )  # fmt: skip
     return Given(scaling, run, recordable(as_json(scaling, run, configuration.job_config, "simulated")))
@@ -107,7 +108,6 @@ class SimulatedDriver:
         self._slices = (
             None if shape is None else SliceReservations(world, shape, self._waits, self._lease_anew)
         )
-        self._left_out: tuple[str, ...] = ()
         self._writer = Writer(world, f"driver-{self.pid}-sim")
         self._pipeline = Pipeline(self._execute, self._append)
         self._controller: Controller | None = None
@@ -120,7 +120,7 @@ class SimulatedDriver:
         self._peers: dict[int, SimulatedAgent] = {}
         self._ranks: dict[int, int] = {}
         self._next_agent = 1
-        self._view: tuple[ev.NodeView, ...] = ()
+        self._view: tuple[tuple[ev.NodeView, ...], tuple[str, ...]] = (), ()
         self._looked_at = -1
         self._unwatch: Callable[[], None] = lambda: None
         self._signal = 0
@@ -239,15 +239,24 @@ class SimulatedDriver:
         if self.world.cluster.view == self._looked_at:
             return
         self._looked_at = self.world.cluster.view
+        seen = self._seen()
+        if seen != self._view:
+            self._view = seen
+            self.feed(ev.NodesChanged(*seen))
+
+    def _tell_nodes(self) -> None:
+        """The answer to who asks."""
+        self._looked_at, self._view = self.world.cluster.view, self._seen()
+        self.feed(ev.NodesChanged(*self._view))
+
+    def _seen(self) -> tuple[tuple[ev.NodeView, ...], tuple[str, ...]]:
+        """The nodes, and why slices that there are do not count."""
         view = tuple(
             ev.NodeView(node.node_id, node.seen == "alive", node.seen_draining,
                         node.deadline_s if node.seen_draining else 0.0)
             for node in self.world.cluster.all_nodes()
         )  # fmt: skip
-        left_out = () if self._slices is None else self._slices.reasons()
-        if (view, left_out) != (self._view, self._left_out):
-            self._view, self._left_out = view, left_out
-            self.feed(ev.NodesChanged(view, left_out))
+        return view, () if self._slices is None else self._slices.reasons()
 
     def on_time(self, timer: ev.Timer, mark: int) -> None:
         """A timer of the controller is due."""
@@ -323,6 +332,8 @@ class SimulatedDriver:
             case ev.StopAttempt(attempt):
                 for agent in self._of(attempt):
                     agent.down(agent.kill, attempt)
+            case ev.LookAtNodes():
+                self.world.timeline.later(self.world.draw(self.world.pace.message), self._tell_nodes)
             case ev.TakeStacks(attempt):
                 for agent in self._of(attempt):
                     agent.down(agent.take_stacks, attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from shaketable.suites.mutants.defining import defect, replace, replace_item
@@ -187,3 +188,38 @@ def crash_loop_forgotten_by_a_new_driver(fold: Any) -> None:
         return lambda state, record: fold.replace(original(state, record), failures_without_commit=0)
 
     replace_item(fold._RULES, fold.Opened, make)
+
+
+@defect("attempt", BUDGET)
+def bug_during_a_preemption_not_charged(attempt: Any) -> None:
+    """an exception on a node that has been announced to go counts as its preemption"""
+
+    def make(original: Any) -> Any:
+        def settle(signs: Any, **keywords: Any) -> Any:
+            ending = original(signs, **keywords)
+            doomed = any(sign.doomed for sign in signs if sign.rank == ending.rank)
+            excused = doomed and ending.cause == "worker_error"
+            return dataclasses.replace(ending, cause="preempted") if excused else ending
+
+        return settle
+
+    replace(attempt, "settle", make)
+
+
+@defect("attempt", BUDGET, experiment="early-reclaim")
+def early_reclaim_charged(attempt: Any) -> None:
+    """a node that goes before its announced deadline is a failure"""
+
+    def make(original: Any) -> Any:
+        def settle(signs: Any, **keywords: Any) -> Any:
+            return original([dataclasses.replace(sign, doomed=False) for sign in signs], **keywords)
+
+        return settle
+
+    replace(attempt, "settle", make)
+
+
+@defect("controller.endings", BUDGET, experiment="early-reclaim")
+def unread_notice_forgotten(endings: Any) -> None:
+    """a lost node is a failure where nobody had read yet that it was announced"""
+    replace(endings, "look", lambda original: lambda m: None)
