@@ -67,8 +67,8 @@ class AgentFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodesChanged(msgspec.Struct, frozen=True, gc=False):
-    """Ray's view of the nodes is another than before, or LookAtNodes had asked for it. `left_out`: why slices that there
-    are do not count, one sentence each (TPU)."""
+    """Ray's view of the nodes is another than before, or LookAtNodes had asked for it. `left_out`: why slices that
+    there are do not count, one sentence each (TPU)."""
 
     nodes: tuple[NodeView, ...]
     left_out: tuple[str, ...] = ()
