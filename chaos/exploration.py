@@ -30,6 +30,7 @@ from shaketable.clusters.simulated import Oddity
 MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
 WATCHED = 0.08  # of the schedules have a limit for hangs
+RECLAIMED = 0.06  # have nodes that go as soon as they are announced
 PATIENT = 0.05  # for failures without progress
 
 KINDS = (
@@ -115,6 +116,9 @@ def drawn_limits(schedule: Schedule, rng: random.Random) -> Schedule:
     if rng.random() < PATIENT:
         configuration = replace(schedule.plan.configuration, max_failures_without_progress=rng.randint(0, 4))
         schedule = replace(schedule, plan=replace(schedule.plan, configuration=configuration))
+    if rng.random() < RECLAIMED:
+        faults = _reclaimed_early(list(schedule.plan.faults), rng)
+        schedule = replace(schedule, plan=replace(schedule.plan, faults=faults))
     return schedule
 
 
@@ -129,6 +133,15 @@ def _watched_for_hangs(schedule: Schedule, rng: random.Random) -> Schedule:
     faults = tuple(_hanging(fault, rng) for fault in plan.faults)
     weather = replace(weather, pause_every_s=rng.choice((0.0, 5.0, 20.0)))
     return Schedule(replace(plan, configuration=configuration, faults=faults), weather)
+
+
+def _reclaimed_early(faults: list[FaultPlan], rng: random.Random) -> tuple[FaultPlan, ...]:
+    for number, fault in enumerate(faults[:-1]):
+        if fault.name in ("sigterm_node", "drain_node") and faults[number + 1].name not in ON_DRIVER:
+            target = {"rank": rng.choice((0, 0, 1))}
+            faults[number] = replace(fault, target=target)
+            faults[number + 1] = FaultPlan("sigkill_node", target, _after(number))
+    return tuple(faults)
 
 
 def _hanging(fault: FaultPlan, rng: random.Random) -> FaultPlan:

@@ -84,7 +84,7 @@ def _accounts(history: History, attempt: Attempt, fault: FaultInjected) -> tuple
     """What a hit may be charged to. The loss of an announced node is a preemption, also when it is reclaimed early; a
     notice that the run had no time to read is none."""
     own = ACCOUNT_OF[fault.name]
-    if fault.name in ANNOUNCED and not _read(history, attempt, fault):
+    if fault.name in ANNOUNCED and not (_in_view(history, fault) or _read(history, attempt, fault)):
         return own, FAILURES
     if fault.name in RECLAIMS and _announced(history, attempt, fault):
         return (PREEMPTIONS,) if _known_to_ray(history, fault) else (own, PREEMPTIONS)
@@ -97,6 +97,12 @@ def _announced(history: History, attempt: Attempt, fault: FaultInjected) -> bool
     hit = set(fault.nodes) | {number.get(node) for rank, node in attempt.start.members if rank in fault.ranks}
     notices = (event for event in history.all(FaultInjected) if event.name in ANNOUNCED)
     return any(hit & set(notice.nodes) for notice in notices if notice.at_s <= attempt.end_s)
+
+
+def _in_view(history: History, notice: FaultInjected) -> bool:
+    """Whether Ray was seen to have the notice while the node was there: then asking it tells."""
+    landed = (event for event in history.all(FaultObserved) if event.fault == notice.fault)
+    return history.subject == "bundled" and any(event.evidence == "draining" for event in landed)
 
 
 def _known_to_ray(history: History, fault: FaultInjected) -> bool:

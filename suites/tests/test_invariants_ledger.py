@@ -37,11 +37,11 @@ def state(story: Story, name: str) -> Story:
     return story.drive(h.StateChanged(term=1, state=name))
 
 
-def notice(story: Story, rank: int = 1) -> Story:
+def notice(story: Story, rank: int = 1, evidence: str = "gone") -> Story:
     """A node is announced to go, and the controller does not show that it has read that."""
     number = story.faults
     story.fault("drain_node", observed=False, ranks=[rank], nodes=[rank + 1])
-    return story.say(h.FaultObserved(fault=number, name="drain_node", evidence="draining", after_ms=5.0))
+    return story.say(h.FaultObserved(fault=number, name="drain_node", evidence=evidence, after_ms=5.0))
 
 
 def killed(story: Story) -> Story:
@@ -59,6 +59,11 @@ def test_a_node_that_goes_sooner_than_its_notice_is_read_may_be_a_failure_or_a_p
     gone = notice(running()).wait(1).end("node_lost", FAILURES)
     assert line(gone) == (EITHER, True)
     assert failure_budget(gone.attempt(2).history).status == "PASS"
+
+
+def test_a_notice_that_ray_was_seen_to_have_can_be_asked_for_however_soon_the_node_goes() -> None:
+    gone = notice(running(), evidence="draining").wait(1).end("node_lost", FAILURES)
+    assert line(gone) == ({PREEMPTIONS}, True)
 
 
 def test_a_notice_that_there_was_time_to_read_is_a_preemption() -> None:
