@@ -10,6 +10,7 @@ import dataclasses
 import importlib.machinery
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -22,12 +23,14 @@ import yaml
 from shaketable.chaos.errors import ExperimentError, nearest
 from shaketable.chaos.naming import is_command, is_pickled
 from shaketable.chaos.plan import OWN_JOB_KEYS, Configuration, Expect, Outcome
+from shaketable.clusters.slice_states import SliceState
 
-TEXTS = ("subject", "cluster", "job", "cwd", "step_key")
+TEXTS = ("subject", "cluster", "job", "cwd", "step_key", "accelerator_type", "topology")
 OPTIONAL = OWN_JOB_KEYS  # a variable may set these in a file that does not name them
 KEYS = tuple(field.name for field in dataclasses.fields(Configuration))
 CHOICES: dict[str, tuple[str, ...]] = {"subject": ("bundled", "ray-train"), "cluster": ("local", "simulated")}
 MAX_NODES = 64
+_TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
 MAX_WORKERS = 256
 MAX_SECONDS = 86_400.0
 ACCOUNTS = ("max_failures", "max_preemption_failures", "max_start_failures")
@@ -40,7 +43,7 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
             raise ExperimentError(f"{where}: no key is called {key!r}; {nearest(key, KEYS)}")
     made = Configuration(**{key: _value(key, value, f"{where}: {key}") for key, value in values.items()})
     _check_job(made, where)
-    return made
+    return _with_slices(made, where)
 
 
 def changes(values: object, where: str) -> dict[str, Any]:
@@ -89,6 +92,10 @@ def _value(key: str, value: Any, where: str) -> Any:
         raise ExperimentError(f"{where}: {value!r} is not known; {nearest(value, CHOICES[key])}")
     if key == "job_config":
         return _mapping(value, where)
+    if key == "slices":
+        return _slices(value, where)
+    if key == "chips_per_host":
+        return _whole(value, where, 1, 8)
     if key == "num_workers":
         return _bounds(value, where)
     if key == "nodes":
@@ -133,6 +140,52 @@ def _bounds(value: object, where: str) -> int | tuple[int, int]:
     if least > most:
         raise ExperimentError(f"{where}: min {least} is above max {most}; write [{most}, {least}]?")
     return least, most
+
+
+def _slices(value: object, where: str) -> tuple[SliceState, ...]:
+    known = get_args(SliceState)
+    if not isinstance(value, list | tuple):
+        raise ExperimentError(f"{where}: is written like [whole, half], not {value!r}")
+    for state in value:
+        if state not in known:
+            raise ExperimentError(f"{where}: no slice is called {state!r}; {nearest(str(state), known)}")
+    return tuple(value)
+
+
+def _with_slices(made: Configuration, where: str) -> Configuration:
+    """As many nodes as its slices have hosts."""
+    if not made.topology:
+        if made.slices or made.accelerator_type:
+            raise ExperimentError(
+                f"{where}: slices need topology and accelerator_type, for example 4x4 and TPU-V6E"
+            )
+        return made
+    if not _TOPOLOGY.fullmatch(made.topology):
+        raise ExperimentError(f"{where}: topology {made.topology!r}: is written like 4x4 or 2x2x2")
+    if not made.accelerator_type:
+        raise ExperimentError(
+            f"{where}: topology {made.topology} needs an accelerator_type, for example TPU-V6E"
+        )
+    if made.cluster != "simulated" or made.subject != "bundled":
+        raise ExperimentError(
+            f"{where}: experiments on TPU slices run with subject: bundled and cluster: simulated"
+        )
+    hosts = made.hosts_per_slice
+    if made.slices:
+        made = dataclasses.replace(made, nodes=hosts * len(made.slices))
+    for name, value in (
+        ("nodes", made.nodes),
+        *(("num_workers", bound) for bound in _both(made.num_workers)),
+    ):
+        if value % hosts:
+            below, above = value // hosts * hosts, -(-value // hosts) * hosts
+            use = f"{below} or {above}" if below else above
+            raise ExperimentError(f"{where}: {name}: {value} are no whole slices of {hosts} hosts; use {use}")
+    return made
+
+
+def _both(bounds: int | tuple[int, int]) -> tuple[int, ...]:
+    return (bounds,) if isinstance(bounds, int) else bounds
 
 
 def _whole(

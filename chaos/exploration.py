@@ -20,12 +20,11 @@ from shaketable.chaos.engine import arm
 from shaketable.chaos.history import FaultObserved
 from shaketable.chaos.invariants import INVARIANTS
 from shaketable.chaos.invariants.findings import Invariant
-from shaketable.chaos.invariants.slice_atomicity import hosts_per_slice
 from shaketable.chaos.invariants.view import History
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Plan, Trigger
 from shaketable.chaos.simulation import Played, Weather
 from shaketable.chaos.subjects.simulated.world import Chance, Pace
-from shaketable.clusters.simulated import Oddity
+from shaketable.clusters.slice_states import SliceState
 
 MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
@@ -48,7 +47,7 @@ SLOW_FROM_S = 4.0  # between two checkpoints
 SLICES_EVERY = 20
 TOPOLOGIES = {2: "2x4", 4: "4x4"}  # of v6e, by hosts
 CHIPS_PER_HOST = 4
-ODDITIES = get_args(Oddity)
+SLICE_STATES = get_args(SliceState)
 STATES = ("WAITING", "STARTING", "RUNNING", "HOLDING", "STOPPING", "BACKOFF")
 
 
@@ -81,8 +80,6 @@ def draw(seed: int, number: int) -> Schedule:
     expect = Expect(within_s=CONVERGES_WITHIN_S)
     plan = Plan(f"schedule {number} of seed {seed}", configuration, tuple(faults), expect)
     weather = _weather(rng, configuration.job_config)
-    if configuration.topology:
-        weather = replace(weather, odd=_oddities(rng, configuration))
     return drawn_limits(Schedule(plan, weather), rng)
 
 
@@ -178,15 +175,15 @@ def _on_slices(rng: random.Random, plain: Configuration) -> Configuration:
     """As many workers as elsewhere, or hardly more: what is new here is which of them go together."""
     hosts = rng.choice((2, 2, 4))
     most = rng.randint(1, 4 // hosts + 1)
+    slices = tuple(_slice_state(rng) for _ in range(rng.randint(1, most + 2)))
     return replace(
         plain, accelerator_type="TPU-V6E", topology=TOPOLOGIES[hosts], chips_per_host=CHIPS_PER_HOST,
-        nodes=hosts * rng.randint(1, most + 2), num_workers=(hosts * rng.randint(1, most), hosts * most),
+        num_workers=(hosts * rng.randint(1, most), hosts * most), nodes=hosts * len(slices), slices=slices,
     )  # fmt: skip
 
 
-def _oddities(rng: random.Random, configuration: Configuration) -> dict[int, Oddity]:
-    slices = configuration.nodes // hosts_per_slice(configuration)
-    return {number: rng.choice(ODDITIES) for number in range(slices) if rng.random() < 0.4}
+def _slice_state(rng: random.Random) -> SliceState:
+    return "whole" if rng.random() < 0.6 else rng.choice(SLICE_STATES)
 
 
 def _weather(rng: random.Random, job: dict[str, Any]) -> Weather:
@@ -219,8 +216,15 @@ def _faults(rng: random.Random, kinds: list[str], configuration: Configuration) 
         if name in ON_DRIVER and rng.random() < 0.9:
             faults.append(FaultPlan("relaunch_driver", None, _after(number)))
         elif name in TAKES_NODES and rng.random() < 0.6:
-            faults.append(FaultPlan("add_node", None, _after(number)))
+            faults.append(FaultPlan("add_node", None, _after(number), _of_slice(rng, configuration)))
     return faults
+
+
+def _of_slice(rng: random.Random, configuration: Configuration) -> dict[str, Any]:
+    """On slices every other node that is added is the host that one of the first slices lacks."""
+    if not configuration.slices or rng.random() < 0.5:
+        return {}
+    return {"slice": rng.randrange(len(configuration.slices))}
 
 
 def _after(number: int) -> Trigger:

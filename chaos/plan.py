@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from shaketable.clusters.slice_states import SliceState
 
 Outcome = Literal["finished", "failed", "interrupted"]
 Target = dict[str, Any]  # {"rank": 1} | {"node": 2} | {"random": 2}   (validated by chaos/targets.py)
@@ -34,6 +37,7 @@ class Configuration:
     accelerator_type: str = ""
     topology: str = ""
     chips_per_host: int = 4
+    slices: tuple[SliceState, ...] = ()  # what the cluster begins with; empty: the nodes make whole ones
     # What only a job of one's own needs. A file that does not name these may still be given them on the command line.
     cwd: str = ""  # where a command runs, and where a function is imported from besides what is installed
     step_key: str = ""  # the reported metric that is the step; empty: the report index
@@ -45,6 +49,13 @@ class Configuration:
     )
     within_s: float = 0.0  # instead of the verdict's own; 0: that one
     control: bool = True  # the job once without faults, before everything else
+
+    @property
+    def hosts_per_slice(self) -> int:
+        """0: not on TPU slices."""
+        if not self.topology:
+            return 0
+        return max(1, math.prod(int(side) for side in self.topology.split("x")) // self.chips_per_host)
 
 
 OWN_JOB_KEYS = ("cwd", "step_key", "metrics_tolerance", "triggers_of", "within_s", "control")

@@ -49,7 +49,6 @@ from shaketable.chaos.subjects.simulated.world import Chance, Pace, Writer
 from shaketable.chaos.targets import Hit, TargetMissed
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.protocol import ClusterError
-from shaketable.clusters.simulated import Oddity
 
 RESOLVED_WITHIN_S = 5.0
 LOOK_LEAST_OFTEN_S = 2.0
@@ -67,11 +66,9 @@ _TARGETED = frozenset({AttemptStarted, WorkerStarted, AttemptEnded, DriverStarte
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What a simulated world does besides the faults of the method. `settings` go to the runtime's RunConfig. `odd`:
-    what is wrong with slices that are there from the beginning, where the configuration has a topology."""
+    """What a simulated world does besides the faults of the method. `settings` go to the runtime's RunConfig."""
 
     hosts: int = 1
-    odd: dict[int, Oddity] = field(default_factory=dict)
     chance: Chance = field(default_factory=Chance)
     pace: Pace = field(default_factory=Pace)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -120,7 +117,6 @@ class _Play:
         self._rng = random.Random(f"{seed}/world")
         self.run_under_test = SimulatedRun(
             plan.configuration, self._rng, self.hear, self._watched_step, self._exited, hosts=weather.hosts,
-            odd=weather.odd,
             pace=weather.pace, settings=weather.settings, chance=weather.chance,
             failed_by_weather=self._failed_by_weather,
         )  # fmt: skip

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
 from shaketable.clusters.protocol import ClusterError, Node
+from shaketable.clusters.slice_states import SliceState
 
 Range = tuple[float, float]  # seconds, from and to
 
@@ -77,21 +78,18 @@ class Behaviour:
 
 
 State = Literal["up", "frozen", "gone"]
-
-
-Oddity = Literal["half", "topology", "foreign", "duplicate", "busy", "sick"]
+_ODD = ("topology", "foreign", "duplicate", "busy", "sick")  # what no host that joins makes good
 
 
 @dataclass(frozen=True, slots=True)
 class SliceKind:
-    """What the labels of TPU hosts say. `odd`: what is wrong with a slice that is there from the beginning, by its
-    number from 0: a host that never joined, another topology with the same pod type, another generation, two hosts with
-    one worker id, chips of a host that somebody else holds for good, or a host on which no agent comes up."""
+    """What the labels of TPU hosts say. `states`: of the slices that are there from the beginning; later ones are
+    whole."""
 
     topology: str
     pod_type: str
     chips_per_host: float
-    odd: Mapping[int, Oddity] = field(default_factory=dict)
+    states: Sequence[SliceState] = ()
 
 
 @dataclass(slots=True)
@@ -152,6 +150,7 @@ class SimulatedCluster:
         self._timeline, self._rng, self.hosts, self._slices = timeline, rng, hosts, slices
         self._behaviour = behaviour or Behaviour()
         self._nodes: dict[int, SimulatedNode] = {}
+        self._replaced: set[int] = set()  # hosts that another has taken the place of, or will
         self._places = 0  # hosts that there were ever to be: those that replace another count once
         self._free: dict[int, None] = {}  # groups that may be free, in the order they became so
         self._waiting: dict[int, Lease] = {}
@@ -189,17 +188,16 @@ class SimulatedCluster:
         )
         return sum(self.hosts for number in good.values() if number >= self.hosts)
 
-    def add_node(self, joined: Callable[[SimulatedNode], None]) -> None:
-        """One more group of hosts (one node where there are no slices), or a host in the place of one that its slice
-        has lost; `joined` is called for each."""
+    def add_node(self, joined: Callable[[SimulatedNode], None], slice_: int | None = None) -> None:
+        """One more group of hosts (one node where there are no slices); or, in slice number `slice_`, one host in the
+        place of the first that it lacks. `joined` is called for each."""
+        lost = None if slice_ is None else self._lacks(slice_)
+        if lost is not None:
+            self._replaced.add(lost.number)
 
         def join() -> None:
-            lost = self._lost_host()
-            if lost is not None:
+            for _ in range(self.hosts if lost is None else 1):
                 joined(self._join(lost))
-            else:
-                for _ in range(self.hosts):
-                    joined(self._join())
             self._view_changed()
 
         self._timeline.later(self.draw(self._behaviour.join), join)
@@ -308,32 +306,34 @@ class SimulatedCluster:
         self._free[node.group] = None
         return node
 
-    def _lost_host(self) -> SimulatedNode | None:
-        """Where there are slices, every other time: what is replaced, of a slice of which some hosts are there."""
-        if self._slices is None or self._rng.random() < 0.5:
-            return None
-        there = {(n.group, n.place) for n in self._nodes.values() if n.state != "gone"}
-        groups = {group for group, _ in there}
-        lost = (n for n in self._nodes.values() if n.state == "gone" and not n.odd and n.group in groups)
-        return next((n for n in lost if (n.group, n.place) not in there), None)
+    def _lacks(self, group: int) -> SimulatedNode:
+        """The host that was there, or should have been."""
+        last = {node.place: node for node in self._nodes.values() if node.group == group}
+        gone = (node for node in last.values() if node.state == "gone")
+        lost = next((node for node in gone if node.number not in self._replaced), None)
+        if lost is None:
+            raise ClusterError(
+                f"slice {group} lacks no host; there are slices 0 to {(self._places - 1) // self.hosts}"
+            )
+        return lost
 
     def _label(self, node: SimulatedNode, kind: SliceKind) -> None:
         """Worker ids count against the node numbers: who orders hosts by anything else is found out."""
         place = node.place
-        odd = kind.odd.get(node.group)
-        node.slice, node.worker, node.odd = f"s{node.group:02}", str(self.hosts - 1 - place), odd is not None
+        state = kind.states[node.group] if node.group < len(kind.states) else "whole"
+        node.slice, node.worker, node.odd = f"s{node.group:02}", str(self.hosts - 1 - place), state in _ODD
         node.topology, node.pod_type, node.chips = kind.topology, kind.pod_type, kind.chips_per_host
-        if odd == "topology":
+        if state == "topology":
             node.topology = f"1x{kind.topology}"  # that the pod type does not tell
-        elif odd == "foreign":
+        elif state == "foreign":
             node.pod_type = f"v5litepod-{kind.pod_type.rpartition('-')[2]}"
-        elif odd == "duplicate" and node.worker == "1":
+        elif state == "duplicate" and node.worker == "1":
             node.worker = "0"
-        elif odd == "sick" and place == 0:
+        elif state == "sick" and place == 0:
             node.sick = True
-        elif odd == "busy" and place == 0:
+        elif state == "busy" and place == 0:
             node.taken = node.chips / 2
-        elif odd == "half" and place == 0:
+        elif state == "half" and place == 0 and node.number <= len(kind.states) * self.hosts:
             node.state, node.seen = "gone", "dead"
 
     def _end(self, node: SimulatedNode, seen_after_s: float) -> None:

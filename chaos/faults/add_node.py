@@ -11,7 +11,9 @@ from shaketable.clusters.protocol import Node
 class AddNode(Fault):
     name, thing = "add_node", "cluster"
 
-    def __init__(self) -> None:
+    def __init__(self, slice: int | None = None) -> None:
+        """`slice`: one host of TPU slice number so many, in the place of one that it lacks."""
+        self.slice = slice
         self._added: Node | None = None
 
     def inject(self, scene: Scene, hit: Hit) -> None:

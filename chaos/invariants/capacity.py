@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from shaketable.chaos.history import FaultHealed, FaultInjected, NodeJoined, NodeLeft
-from shaketable.chaos.invariants.slice_atomicity import hosts_per_slice
 from shaketable.chaos.invariants.view import History
 from shaketable.chaos.invariants.world_size_bounds import bounds
 
@@ -19,33 +18,40 @@ TAKES_NODES = ("sigkill_node", "freeze_node", "sigterm_node", "drain_node")
 def room(history: History) -> list[tuple[float, int]]:
     """From each time on, the size that a run could have: nodes, but never more than its own maximum."""
     _, most = bounds(history.configuration)
-    hosts = hosts_per_slice(history.configuration)
+    hosts = history.configuration.hosts_per_slice
     nodes: set[int] = set()
     slices: dict[int, str] = {}
     gone: set[int] = set()
     left: set[int] = set()  # for good
+    shown: set[int] = (
+        set()
+    )  # alive in Ray's view: a host that has taken a dead one's place does not count before
     thawed = {e.fault: set(e.nodes) for e in history.all(FaultInjected) if e.name == "freeze_node"}
     levels = []
     for event in sorted(_changes(history), key=lambda event: event.at_s):
         if isinstance(event, NodeJoined):
             nodes.add(event.node)
+            shown.add(event.node)
             slices[event.node] = event.slice
         elif isinstance(event, NodeLeft):
             gone.add(event.node)
             left.add(event.node)
+            shown.discard(event.node)
         elif isinstance(event, FaultHealed):
             gone -= thawed.get(event.fault, set()) - left
         else:
             gone.update(event.nodes)
             left.update(event.nodes if event.name != "freeze_node" else ())
-        there = _in_whole_slices(nodes - gone, slices, hosts) if hosts else len(nodes - gone)
+        there = _in_whole_slices(nodes - gone, shown, slices, hosts) if hosts else len(nodes - gone)
         levels.append((event.at_s, min(most, there)))
     return levels
 
 
-def _in_whole_slices(nodes: Iterable[int], slices: Mapping[int, str], hosts: int) -> int:
-    complete = Counter(slices[node] for node in nodes if slices[node])
-    return sum(hosts for number in complete.values() if number >= hosts)
+def _in_whole_slices(
+    sound: Iterable[int], shown: Iterable[int], slices: Mapping[int, str], hosts: int
+) -> int:
+    there, claimed = Counter(map(slices.get, sound)), Counter(map(slices.get, shown))
+    return sum(hosts for name, number in there.items() if name and number == hosts == claimed[name])
 
 
 def room_at(history: History, at_s: float) -> int:

@@ -4,7 +4,6 @@ controller says it started the attempt on."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from shaketable.chaos.history import WorkerStarted
@@ -15,16 +14,8 @@ from shaketable.chaos.plan import Configuration, Finding
 NAME = "slice-atomicity"
 
 
-def hosts_per_slice(configuration: Configuration) -> int:
-    """0: not on slices."""
-    if not configuration.topology:
-        return 0
-    chips = math.prod(int(side) for side in configuration.topology.split("x"))
-    return max(1, chips // configuration.chips_per_host)
-
-
 def slice_atomicity(history: History) -> Finding:
-    hosts = hosts_per_slice(history.configuration)
+    hosts = history.configuration.hosts_per_slice
     if not hosts:
         return not_applicable(NAME, "the run is not on TPU slices")
     if not history.attempts:

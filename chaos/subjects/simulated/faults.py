@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from shaketable.chaos.faults import Fault
+from shaketable.chaos.faults.add_node import AddNode as AddNodeFault
 from shaketable.chaos.faults.drain_node import DrainNode
 from shaketable.chaos.faults.relaunch_driver import RelaunchDriver
 from shaketable.chaos.history import NodeJoined
@@ -188,7 +189,8 @@ class AddNode(Injection):
     joined: SimulatedNode | None = None
 
     def inject(self) -> None:
-        self.run.cluster.add_node(self._join)
+        assert isinstance(self.fault, AddNodeFault)
+        self.run.cluster.add_node(self._join, self.fault.slice)
 
     def _join(self, node: SimulatedNode) -> None:
         self.joined = node

@@ -5,7 +5,7 @@ afterwards. The counterpart of a real cluster with real drivers.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from shaketable.chaos.subjects.simulated.driver import RUN, Given, SimulatedDriv
 from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRecords
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, World
 from shaketable.chaos.workloads.chain import ChainConfig
-from shaketable.clusters.simulated import Oddity, SimulatedCluster, SliceKind, Timeline
+from shaketable.clusters.simulated import SimulatedCluster, SliceKind, Timeline
+from shaketable.clusters.slice_states import SliceState
 from shaketable.runtime.controller import TRANSITIONS, IllegalEvent
 from shaketable.runtime.errors import LogViolation, StorageError
 from shaketable.runtime.fold import RunState, fold
@@ -31,27 +32,33 @@ ROWS = tuple((str(state), event.__name__) for state, row in TRANSITIONS.items() 
 RUNTIME_BUGS = (IllegalEvent, LogViolation, AssertionError, AttributeError, KeyError, IndexError, TypeError)
 
 
-def _kind(shape: SliceShape, odd: Mapping[int, Oddity]) -> SliceKind:
-    return SliceKind(shape.topology, shape.pod_type, float(shape.chips_per_host), odd)
+def _kind(shape: SliceShape, states: Sequence[SliceState]) -> SliceKind:
+    return SliceKind(shape.topology, shape.pod_type, float(shape.chips_per_host), states)
 
 
 class SimulatedRun:
-    """`hear` gets every event at once; `exited(launch, code)` is called when a driver is gone."""
+    """`hear` gets every event at once; `exited(launch, code)` is called when a driver is gone. `beside`: another run,
+    on the same cluster at the same time."""
 
     def __init__(
         self, configuration: Configuration, rng: random.Random, hear: Callable[[AnyEvent], None],
         watched_step: Callable[[int, int], int | None], exited: Callable[[int, int], None], *,
-        hosts: int = 1, odd: Mapping[int, Oddity] | None = None, pace: Pace | None = None,
+        hosts: int = 1, pace: Pace | None = None,
         settings: dict[str, Any] | None = None, chance: Chance,
-        failed_by_weather: Callable[[str, Worker], None],
+        failed_by_weather: Callable[[str, Worker], None], beside: SimulatedRun | None = None,
     ) -> None:  # fmt: skip
-        self.timeline = Timeline()
+        self.timeline: Timeline = Timeline() if beside is None else beside.timeline
         self._configuration, self._exited, self._settings = configuration, exited, settings or {}
         self._usual = self._given(configuration)
         shape = self._usual.scaling.slice
         hosts = hosts if shape is None else shape.hosts
-        kind = None if shape is None else _kind(shape, odd or {})
-        self.cluster = SimulatedCluster(self.timeline, rng, configuration.nodes, hosts=hosts, slices=kind)
+        kind = None if shape is None else _kind(shape, configuration.slices)
+        nodes = len(configuration.slices) * hosts or configuration.nodes
+        self.cluster: SimulatedCluster = (
+            SimulatedCluster(self.timeline, rng, nodes, hosts=hosts, slices=kind)
+            if beside is None
+            else beside.cluster
+        )
         records = SimulatedRecords(rng, chance.answer, chance.record)
         self.world = World(
             self.timeline, rng, self.cluster, ChainConfig.of(configuration.job_config), hear, watched_step, records,

@@ -1,0 +1,41 @@
+"""Slices in an experiment's configuration: what cannot be is said before anything starts, with what could be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shaketable.chaos.configuring import configuration
+from shaketable.chaos.errors import ExperimentError
+
+SLICES = {
+    "cluster": "simulated", "accelerator_type": "TPU-V6E", "topology": "4x4", "slices": ["whole", "half"],
+    "num_workers": [4, 8],
+}  # fmt: skip
+
+
+def test_there_are_as_many_nodes_as_the_slices_have_hosts() -> None:
+    made = configuration(SLICES)
+    assert (made.hosts_per_slice, made.nodes, made.slices) == (4, 8, ("whole", "half"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"num_workers": [3, 8]}, "num_workers: 3 are no whole slices of 4 hosts; use 4"),
+        ({"num_workers": 6}, "num_workers: 6 are no whole slices of 4 hosts; use 4 or 8"),
+        ({"slices": [], "nodes": 7}, "nodes: 7 are no whole slices of 4 hosts; use 4 or 8"),
+        ({"slices": ["hole"]}, "no slice is called 'hole'; did you mean 'whole'?"),
+        ({"slices": "whole"}, "is written like [whole, half], not 'whole'"),
+        ({"topology": ""}, "slices need topology and accelerator_type, for example 4x4 and TPU-V6E"),
+        ({"topology": "four"}, "topology 'four': is written like 4x4 or 2x2x2"),
+        ({"accelerator_type": ""}, "topology 4x4 needs an accelerator_type, for example TPU-V6E"),
+        ({"cluster": "local"}, "experiments on TPU slices run with subject: bundled and cluster: simulated"),
+        ({"chips_per_host": 9}, "chips_per_host: must be a whole number from 1 to 8, not 9"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_an_error_that_says_what_can(changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ExperimentError) as error:
+        configuration({**SLICES, **changed})
+    assert reason in str(error.value)
