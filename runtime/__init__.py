@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         get_preemption_info,
         report,
     )
-    from shaketable.runtime.trainer import ElasticTrainer, Result, TorchTrainer
+    from shaketable.runtime.trainer import ElasticTrainer, JaxTrainer, Result, TorchTrainer
 
 _HOME = {
     "Checkpoint": "checkpoint", "CheckpointUploadMode": "checkpoint",
@@ -32,12 +32,12 @@ _HOME = {
     "PreemptionInfo": "session", "TrainContext": "session", "barrier": "session",
     "broadcast_from_rank_zero": "session", "checkpoint_requested": "session", "get_checkpoint": "session",
     "get_context": "session", "get_preemption_info": "session", "report": "session",
-    "ElasticTrainer": "trainer", "Result": "trainer", "TorchTrainer": "trainer",
+    "ElasticTrainer": "trainer", "JaxTrainer": "trainer", "Result": "trainer", "TorchTrainer": "trainer",
 }  # fmt: skip
 
 __all__ = [
     "Checkpoint", "CheckpointConfig", "CheckpointUploadMode", "ConfigurationError", "ElasticTrainer", "FailureConfig",
-    "Fenced", "PreemptionInfo", "Result", "RunConfig", "ScalingConfig", "TorchTrainer", "TrainContext",
+    "Fenced", "JaxTrainer", "PreemptionInfo", "Result", "RunConfig", "ScalingConfig", "TorchTrainer", "TrainContext",
     "TrainingFailedError", "barrier", "broadcast_from_rank_zero", "checkpoint_requested", "get_checkpoint",
     "get_context", "get_preemption_info", "report",
 ]  # fmt: skip

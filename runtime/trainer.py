@@ -15,6 +15,7 @@ import ray
 from shaketable.runtime import checkpoints, fold
 from shaketable.runtime import events as ev
 from shaketable.runtime.backends.base import Backend
+from shaketable.runtime.backends.jax import JaxBackend
 from shaketable.runtime.backends.torch import TorchBackend
 from shaketable.runtime.checkpoint import Checkpoint
 from shaketable.runtime.collection import collect
@@ -27,6 +28,7 @@ from shaketable.runtime.settings import settings_of
 from shaketable.runtime.storage import CHECKPOINTS, check_writable, locate_run
 
 _PRELOAD = ("shaketable.runtime.worker", "cloudpickle")
+_PLATFORMS = {"CPU": "cpu", "GPU": "cuda", "TPU": "tpu"}  # as jax calls them
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,28 @@ class TorchTrainer(ElasticTrainer):
     """As ElasticTrainer, with a torch.distributed process group around the function: gloo on CPU, nccl on GPU."""
 
     _backend = TorchBackend()
+
+
+class JaxTrainer(ElasticTrainer):
+    """As ElasticTrainer, with jax.distributed around the function: gloo on CPU, NCCL on GPU, libtpu on TPU, there with
+    `MEGASCALE_*` for several slices."""
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        train_loop_config: dict[str, Any] | None = None,
+        *,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig,
+    ) -> None:
+        scaling = scaling_config or ScalingConfig()
+        self._backend = JaxBackend(
+            platform=_PLATFORMS[scaling.accelerator],
+            workers_per_slice=scaling.workers_per_unit if scaling.slice else 0,
+        )
+        super().__init__(
+            train_loop_per_worker, train_loop_config, scaling_config=scaling, run_config=run_config
+        )
 
 
 def read_result(storage_path: str, name: str) -> fold.RunState:
