@@ -256,6 +256,14 @@ class CheckpointDeleted(Event, frozen=True, kw_only=True, tag="checkpoint_delete
     checkpoint: str
 
 
+class CheckpointQuarantined(Event, frozen=True, kw_only=True, tag="checkpoint_quarantined"):
+    """The subject found that storage does not have what was committed, and resumes from it no more."""
+
+    term: int
+    checkpoint: str
+    detail: str = ""
+
+
 class AttemptEnded(Event, frozen=True, kw_only=True, tag="attempt_ended"):
     """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged. `rank`: whose error,
     death or node it was, where the subject says so."""
@@ -363,7 +371,7 @@ AnyEvent = (
     ExperimentBegan | NodeJoined | NodeLeft | DriverStarted | DriverExited | FaultTriggered | FaultInjected
     | FaultObserved | FaultMissed | FaultHealed | Healed | DeadlinePassed | LeakCheck | CheckpointProbed | LogRecord
     | ReferenceRun | ControlFailed | TermBegan | RunConfigured | StateChanged | AttemptStarted | Committed
-    | CheckpointDeleted | AttemptEnded
+    | CheckpointDeleted | CheckpointQuarantined | AttemptEnded
     | RunEnded | WorkerStarted | Resumed | Stepped | UploadStarted | Reported | WorkerFinished
 )  # fmt: skip
 

@@ -26,10 +26,10 @@ import ray
 
 from shaketable.runtime import checkpoints, nodecache, rayview, stacks, wire
 from shaketable.runtime import messages as msg
-from shaketable.runtime.errors import ShaketableError
+from shaketable.runtime.errors import CheckpointCorrupt, ShaketableError
 from shaketable.runtime.fold import checkpoint_name
 from shaketable.runtime.records import File
-from shaketable.runtime.storage import CHECKPOINTS
+from shaketable.runtime.storage import CHECKPOINTS, parse_storage_path
 from shaketable.runtime.wire import Channel, ChannelClosed
 
 _COALESCE_S = 0.05  # plain reports travel at most this often; the last one always does
@@ -390,7 +390,7 @@ class _Loop:
         assert self._setup is not None and report.directory is not None
         source = Path(report.directory)
         name = checkpoint_name(report.index, worker.fork.term, report.attempt)
-        target = Path(self._setup.run_path) / CHECKPOINTS / name
+        target = parse_storage_path(self._setup.run_path) / CHECKPOINTS / name
         future = self._pool.submit(checkpoints.upload, source, target, report.rank)
 
         def finished(future: Future[list[File]]) -> None:
@@ -414,12 +414,21 @@ class _Loop:
 
     def _restore(self, worker: _Worker) -> None:
         assert self._setup is not None
-        commit, run_path = worker.fork.resume, Path(self._setup.run_path)
+        commit, run_path = worker.fork.resume, parse_storage_path(self._setup.run_path)
         assert commit is not None
         future = self._pool.submit(nodecache.restore, run_path, commit, self._run_directory / "cache")
 
         def restored(future: Future[Path]) -> None:
             error = future.exception()
+            if isinstance(
+                error, CheckpointCorrupt
+            ):  # the controller's to judge; the worker waits to be killed
+                broken = msg.Broken(
+                    attempt=worker.fork.attempt, rank=worker.fork.rank, checkpoint=commit.checkpoint,
+                    detail=str(error),
+                )  # fmt: skip
+                self._later(lambda: self._driver.send(broken))
+                return
             path = None if error else str(future.result())
             answer = msg.Restored(path=path, error=f"{type(error).__name__}: {error}" if error else None)
             self._later(lambda: self._tell_worker(answer, worker.fork.attempt))

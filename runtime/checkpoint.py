@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from shaketable.runtime.errors import StorageError
+from shaketable.runtime.storage import CHECKPOINTS
+
 
 class CheckpointUploadMode(StrEnum):
     """SYNC: `report()` returns once the directory is uploaded, and it stays the caller's. ASYNC: `report()` takes the
@@ -22,7 +25,8 @@ class CheckpointUploadMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A directory of files (Ray Train: `ray.train.Checkpoint`, on a local path)."""
+    """A directory of files (Ray Train: `ray.train.Checkpoint`). `path`: a local directory or, for a commit in an
+    object store, its URL."""
 
     path: str
 
@@ -35,11 +39,35 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The files as a directory to read, shared by the workers of a node."""
-        yield self.path
+        """The files as a directory to read: shared by the workers of a node; from a URL fetched anew, verified, and
+        removed behind the `with`. Raises StorageError."""
+        if "://" not in self.path:
+            yield self.path
+            return
+        with tempfile.TemporaryDirectory(prefix="checkpoint_") as fetched:
+            yield str(_fetched(self.path, Path(fetched) / "files"))
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the files to `path` (a new temporary directory by default) and return it."""
         target = os.fspath(path) if path is not None else tempfile.mkdtemp(prefix="checkpoint_")
-        shutil.copytree(self.path, target, dirs_exist_ok=True)
+        with self.as_directory() as source:
+            shutil.copytree(source, target, dirs_exist_ok=True)
         return target
+
+
+def _fetched(url: str, target: Path) -> Path:
+    """The files that the run log lists for the commit at `url`, each compared with it."""
+    from shaketable.runtime.runlog import RunLog
+    from shaketable.runtime.storage import locate_run
+    from shaketable.runtime.transfer import fetch
+
+    run, _, name = url.rpartition(f"/{CHECKPOINTS}/")
+    storage_path, _, run_name = run.rpartition("/")
+    run_path = locate_run(storage_path, run_name)
+    commit = RunLog(run_path).catch_up().commit_named(name)
+    if commit is None:
+        raise StorageError(
+            f"{url} is no commit of the run {run}: its log does not have it, or has deleted it"
+        )
+    fetch(run_path, commit, target)
+    return target

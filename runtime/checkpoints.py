@@ -13,11 +13,14 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
+from shaketable.runtime import objectfiles, objects
+from shaketable.runtime.collection import stored_checkpoints
 from shaketable.runtime.errors import StorageError
 from shaketable.runtime.hashing import copy_hashed
 from shaketable.runtime.nodecache import restore
+from shaketable.runtime.objects import ObjectPath
 from shaketable.runtime.records import File
-from shaketable.runtime.storage import CHECKPOINTS, fsync_directory, make_directory
+from shaketable.runtime.storage import CHECKPOINTS, RunPath, fsync_directory, make_directory
 from shaketable.runtime.transfer import each, explained, inside, verify
 
 __all__ = ["delete", "finish_deletes", "restore", "stage", "upload", "verify"]
@@ -25,7 +28,7 @@ __all__ = ["delete", "finish_deletes", "restore", "stage", "upload", "verify"]
 _PARTIAL, _DELETING = ".partial-", ".deleting-"
 
 
-def upload(source: Path, destination: Path, rank: int = 0) -> list[File]:
+def upload(source: Path, destination: RunPath, rank: int = 0) -> list[File]:
     """Copy the files of `source` into `destination`, durably: what to list in the commit.
 
     Ranks may upload into one destination at once: a name appears only with a whole file behind it. Empty directories
@@ -33,6 +36,8 @@ def upload(source: Path, destination: Path, rank: int = 0) -> list[File]:
     """
     with explained(f"the checkpoint in {source} could not be written to {destination}"):
         found = list(_walk(source))
+        if isinstance(destination, ObjectPath):
+            return objectfiles.upload(found, destination)
         make_directory(destination)
         directories = _make_directories(destination, [path for path, _, _ in found])
         temporary = destination / f"{_PARTIAL}{rank}-{uuid.uuid4().hex}"
@@ -73,9 +78,12 @@ def stage(source: Path, staging: Path) -> Path:
     return target
 
 
-def delete(run_path: Path, checkpoint: str) -> None:
+def delete(run_path: RunPath, checkpoint: str) -> None:
     """Remove a checkpoint whose deletion is in the log. What a kill leaves of it, `finish_deletes` removes."""
     stored = inside(run_path / CHECKPOINTS, checkpoint)
+    if isinstance(stored, ObjectPath):
+        objects.remove_all(stored)
+        return
     deleting = stored.with_name(_DELETING + checkpoint)
     with explained(f"the deleted checkpoint {stored} could not be removed"):
         if stored.exists():
@@ -85,12 +93,9 @@ def delete(run_path: Path, checkpoint: str) -> None:
             shutil.rmtree(deleting)
 
 
-def finish_deletes(run_path: Path, deleted: Iterable[str]) -> list[str]:
+def finish_deletes(run_path: RunPath, deleted: Iterable[str]) -> list[str]:
     """Remove what earlier terms recorded as deleted and had no time to remove; the names of it."""
-    try:
-        present = {path.name.removeprefix(_DELETING) for path in (run_path / CHECKPOINTS).iterdir()}
-    except FileNotFoundError:
-        return []
+    present = {name.removeprefix(_DELETING) for name in stored_checkpoints(run_path)}
     left = sorted(present.intersection(deleted))
     for checkpoint in left:
         delete(run_path, checkpoint)

@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
-from pathlib import Path
 
+from shaketable.runtime import objects
 from shaketable.runtime.fold import RunState
-from shaketable.runtime.storage import CHECKPOINTS
+from shaketable.runtime.objects import ObjectPath
+from shaketable.runtime.storage import CHECKPOINTS, RunPath
+
+_NAME = re.compile(r"[0-9].*-t.*-a")
 
 
-def collect(run_path: Path, state: RunState) -> list[str]:
+def stored_checkpoints(run_path: RunPath) -> list[str]:
+    """The names of all directories of checkpoints that are there, committed or not."""
+    directory = run_path / CHECKPOINTS
+    if isinstance(directory, ObjectPath):
+        return objects.names(directory)
+    return sorted(path.name for path in directory.glob("*"))
+
+
+def collect(run_path: RunPath, state: RunState) -> list[str]:
     """Remove the uncommitted checkpoint directories of ended attempts, and return their names.
 
     Called by the driver that owns the run, after its last attempt has ended and its agents are gone. A directory of
     an attempt that the log does not show as ended (a newer driver's) is not touched, nor is one with another name.
     """
-    found = {path.name: path for path in (run_path / CHECKPOINTS).glob("[0-9]*-t*-a*")}
-    left = orphans(found, state)
+    left = orphans(filter(_NAME.match, stored_checkpoints(run_path)), state)
     for name in left:
-        shutil.rmtree(found[name], ignore_errors=True)
+        directory = run_path / CHECKPOINTS / name
+        if isinstance(directory, ObjectPath):
+            objects.remove_all(directory)
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
     return left
 
 
 def orphans(names: Iterable[str], state: RunState) -> list[str]:
     """Which of these checkpoint directories are uploads of ended attempts that were never committed."""
-    committed = {commit.checkpoint for commit in state.commits}
+    committed = {*(commit.checkpoint for commit in state.commits), *state.quarantined}
     ended = {end.attempt for end in state.ended}
     return [name for name in sorted(names) if name not in committed and _attempt_of(name) in ended]
 

@@ -52,15 +52,24 @@ class FailureConfig:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """`num_to_keep`: how many of the newest commits stay in storage, None for all."""
+    """`num_to_keep`: how many commits stay in storage, None for all: the latest always, besides it the newest, or those
+    with the best `checkpoint_score_attribute` (a reported number; `checkpoint_score_order` "max" or "min").
+    """
 
     num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: Literal["max", "min"] = "max"
 
     def __post_init__(self) -> None:
         keep = self.num_to_keep
         check(
             keep is None or (whole(keep) and keep >= 1),
             f"CheckpointConfig.num_to_keep is {keep!r}: use None or >= 1",
+        )
+        order = self.checkpoint_score_order
+        check(
+            order in ("max", "min"),
+            f'CheckpointConfig.checkpoint_score_order is {order!r}: use "max" or "min"',
         )
 
 
@@ -135,6 +144,8 @@ def as_json(
         "max_start_failures": failure.max_start_failures,
         "max_failures_without_progress": failure.max_failures_without_progress,
         "num_to_keep": run.checkpoint_config.num_to_keep,
+        "checkpoint_score_attribute": run.checkpoint_config.checkpoint_score_attribute,
+        "checkpoint_score_order": run.checkpoint_config.checkpoint_score_order,
         **{name: getattr(run, name) for name in run.__slots__ if name.endswith("_s")},
         **({} if scaling.accelerator_type is None else {"accelerator_type": scaling.accelerator_type}),
         **({} if scaling.slice is None else {"chips_per_host": scaling.slice.chips_per_host}),

@@ -30,7 +30,12 @@ class StorageError(ShaketableError):
     """The storage did not do what was asked; what was asked did not happen."""
 
 
-class StorageUnsettled(StorageError):
+class StorageUnavailable(StorageError):
+    """The storage could not be asked, or did not answer: an outage, a time-out, credentials that have expired. It may
+    be asked again."""
+
+
+class StorageUnsettled(StorageUnavailable):
     """The storage failed in a way that leaves open whether the record was written. Only the very same record may be
     tried again at this number; anything else there could fork the log."""
 

@@ -103,6 +103,15 @@ class WorkerFailed(msgspec.Struct, frozen=True, gc=False):
     collateral: bool = False
 
 
+class CheckpointBroken(msgspec.Struct, frozen=True, gc=False):
+    """What `rank` was to resume from is not what was committed; the storage gave it twice (`detail`)."""
+
+    attempt: int
+    rank: int
+    checkpoint: str
+    detail: str
+
+
 class WorkersStopped(msgspec.Struct, frozen=True, gc=False):
     """The agent has no child any more: killed or ended, and reaped."""
 
@@ -191,8 +200,8 @@ class LogFailed(msgspec.Struct, frozen=True, gc=False):
 
 Event = (
     Begin | UnitPlaced | AgentReady | AgentLost | AgentFailed | NodesChanged | WorkerEntered | WorkerFinished
-    | WorkerFailed | WorkersStopped | ReportReceived | UploadFinished | UploadFailed | HoldAnswered | HoldReached
-    | StacksTaken | TimerFired | LoopPaused | Interrupted | LogFailed
+    | WorkerFailed | CheckpointBroken | WorkersStopped | ReportReceived | UploadFinished | UploadFailed | HoldAnswered
+    | HoldReached | StacksTaken | TimerFired | LoopPaused | Interrupted | LogFailed
 )  # fmt: skip
 
 

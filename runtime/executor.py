@@ -314,7 +314,7 @@ class Executor:
     def _save_stacks(self, message: msg.Stacks) -> None:
         try:
             stacks.save(self._log.run_path, message.attempt, message.rank, message.text)
-        except OSError as error:
+        except (OSError, StorageError) as error:
             self._warn(f"the stacks of rank {message.rank} could not be saved: {error}")
 
     def _release(self, unit: ev.UnitId) -> None:
@@ -490,6 +490,8 @@ def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:
             return ev.WorkerFailed(
                 attempt, rank, message.detail, message.error, message.signal, message.collateral
             )
+        case msg.Broken(attempt=attempt, rank=rank, checkpoint=checkpoint, detail=detail):
+            return ev.CheckpointBroken(attempt, rank, checkpoint, detail)
         case msg.Stopped(attempt=attempt):
             return ev.WorkersStopped(attempt, peer.rank)
         case msg.Report(attempt=attempt, rank=rank, index=index, metrics=metrics):

@@ -23,6 +23,7 @@ from shaketable.runtime.records import (
     AttemptStarted,
     CheckpointCommitted,
     CheckpointDeleted,
+    CheckpointQuarantined,
     Opened,
     RunFailed,
     RunFinished,
@@ -33,12 +34,13 @@ FIRST_NUMBER = 1
 Outcome = Literal["finished", "failed"]
 
 # An attempt that ended like this says nothing about whether its ranks would have started.
-_NO_EVIDENCE_OF_START = ("driver_lost", "interrupted", "preempted")
+_NO_EVIDENCE_OF_START = ("driver_lost", "interrupted", "preempted", "checkpoint_corrupt")
 
 
 class RunState(msgspec.Struct, frozen=True):
     """What the log says about the run. `spent` counts charges since the run was last reopened after a failure;
-    `commits` are those not deleted, oldest first; `deleted` names those whose files may still need deleting."""
+    `commits` are those to resume from, oldest first: neither deleted nor quarantined; `deleted` names those whose files
+    may still need deleting."""
 
     next_number: int = FIRST_NUMBER
     term: int = 0
@@ -46,6 +48,7 @@ class RunState(msgspec.Struct, frozen=True):
     spent: Mapping[Account, int] = msgspec.field(default_factory=lambda: dict.fromkeys(ACCOUNTS, 0))
     commits: Trail[CheckpointCommitted] = msgspec.field(default_factory=Trail)
     deleted: Trail[str] = msgspec.field(default_factory=Trail)
+    quarantined: Trail[str] = msgspec.field(default_factory=Trail)
     started: Trail[AttemptStarted] = msgspec.field(default_factory=Trail)
     ended: Trail[AttemptEnded] = msgspec.field(default_factory=Trail)
     open_attempt: AttemptStarted | None = (
@@ -63,6 +66,11 @@ class RunState(msgspec.Struct, frozen=True):
     def latest(self) -> CheckpointCommitted | None:
         """The checkpoint to resume from."""
         return self.commits[-1] if self.commits else None
+
+    @property
+    def all_corrupt(self) -> bool:
+        """There were checkpoints, and none is left that can be trusted: going on would be a silent new beginning."""
+        return bool(self.quarantined) and not self.commits
 
     @property
     def last_attempt(self) -> int:
@@ -159,6 +167,8 @@ def _attempt_started(state: RunState, record: AttemptStarted) -> RunState:
         _refuse(
             state, record, f"it resumes from {record.resume!r}; the latest committed checkpoint is {name!r}"
         )
+    if state.all_corrupt:
+        _refuse(state, record, "every checkpoint is quarantined, so it would begin from scratch")
     if record.first_index != index + 1:
         why = f"its first report has index {record.first_index}, but the last committed is report {index}"
         _refuse(state, record, why)
@@ -223,6 +233,17 @@ def _deleted(state: RunState, record: CheckpointDeleted) -> RunState:
     )  # fmt: skip
 
 
+def _quarantined(state: RunState, record: CheckpointQuarantined) -> RunState:
+    name, commits = record.checkpoint, state.commits
+    place = next((place for place, commit in enumerate(commits) if commit.checkpoint == name), None)
+    if place is None:
+        _refuse(state, record, f"{name!r} is not a committed checkpoint")
+    return replace(
+        state, next_number=state.next_number + 1, commits=commits.without(place),
+        quarantined=state.quarantined.appended(name),
+    )  # fmt: skip
+
+
 def _finished(state: RunState, record: RunFinished) -> RunState:
     _check_no_open_attempt(state, record)
     return replace(state, next_number=state.next_number + 1, outcome="finished", metrics=record.metrics)
@@ -244,6 +265,7 @@ _RULES: dict[type, Callable[[RunState, Any], RunState]] = {
     CheckpointCommitted: _committed,
     AttemptEnded: _attempt_ended,
     CheckpointDeleted: _deleted,
+    CheckpointQuarantined: _quarantined,
     RunFinished: _finished,
     RunFailed: _failed,
 }

@@ -41,7 +41,11 @@ def copy_hashed(source: Path, target: Path, buffer: memoryview, *, durable: bool
             size += count
         if durable:
             os.fsync(writer.fileno())
-    return size, _PREFIX + digest.hexdigest()
+    return size, checksum_text(digest)
+
+
+def checksum_text(digest: xxhash.xxh3_128) -> str:
+    return _PREFIX + digest.hexdigest()
 
 
 def checksum_file(path: Path, buffer: memoryview) -> tuple[int, str]:
@@ -52,7 +56,7 @@ def checksum_file(path: Path, buffer: memoryview) -> tuple[int, str]:
         while count := reader.readinto(buffer):
             digest.update(buffer[:count])
             size += count
-    return size, _PREFIX + digest.hexdigest()
+    return size, checksum_text(digest)
 
 
 def forget_cached(path: Path) -> None:

@@ -174,6 +174,15 @@ class Failed(Message, frozen=True, kw_only=True, tag="failed"):
     collateral: bool = False
 
 
+class Broken(Message, frozen=True, kw_only=True, tag="broken"):
+    """The checkpoint that this rank was to resume from differs from its commit, also when it is read again."""
+
+    attempt: int
+    rank: int
+    checkpoint: str
+    detail: str
+
+
 class Stopped(Message, frozen=True, kw_only=True, tag="stopped"):
     """No worker of the attempt is left here."""
 
@@ -266,8 +275,9 @@ class Reaped(Message, frozen=True, kw_only=True, tag="reaped"):
 
 AnyMessage = (
     Setup | Ping | Fork | Kill | TakeStacks | Shutdown | HoldBegin | HoldUntil | HoldCancelled | Preemption | Delivery
-    | Task | Restored | UploadDone | Hello | Ready | Unfit | Beat | Entered | Finished | Failed | Stopped | Stacks
-    | Report | Uploaded | UploadFailed | HoldAnswer | HoldReached | Contribution | Warm | ForkChild | Forked | Reaped
+    | Task | Restored | UploadDone | Hello | Ready | Unfit | Beat | Entered | Finished | Failed | Broken | Stopped
+    | Stacks | Report | Uploaded | UploadFailed | HoldAnswer | HoldReached | Contribution | Warm | ForkChild | Forked
+    | Reaped
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shaketable.runtime.errors import StorageError
 from shaketable.runtime.records import CheckpointCommitted
+from shaketable.runtime.storage import RunPath
 from shaketable.runtime.transfer import fetch
 
 RESTORE_TIMEOUT_S = 1800.0  # for another process of this node to restore the same run
@@ -31,7 +32,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def restore(
-    run_path: Path, commit: CheckpointCommitted, cache_dir: Path, *, timeout_s: float = RESTORE_TIMEOUT_S
+    run_path: RunPath, commit: CheckpointCommitted, cache_dir: Path, *, timeout_s: float = RESTORE_TIMEOUT_S
 ) -> Path:
     """The checkpoint as a local directory, every file compared with the commit. Later calls return the same one.
 
@@ -53,7 +54,7 @@ def restore(
     return published
 
 
-def _publish(run_path: Path, commit: CheckpointCommitted, cache: Path, published: Path) -> None:
+def _publish(run_path: RunPath, commit: CheckpointCommitted, cache: Path, published: Path) -> None:
     for stale in cache.glob(_RESTORING + "*"):  # of a process that was killed: only we hold the lock
         shutil.rmtree(stale)
     fetched = cache / f"{_RESTORING}{uuid.uuid4().hex}"
@@ -94,10 +95,11 @@ def _content(commit: CheckpointCommitted) -> str:
     return hashlib.sha256(listed.encode()).hexdigest()[:16]
 
 
-def _key(run_path: Path) -> str:
+def _key(run_path: RunPath) -> str:
     """Never another run's cache, nor one from before a power cut, which may have torn files (they are not synced)."""
     boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-    return hashlib.sha256(f"{run_path.resolve()}\0{boot}".encode()).hexdigest()[:32]
+    place = run_path.resolve() if isinstance(run_path, Path) else run_path
+    return hashlib.sha256(f"{place}\0{boot}".encode()).hexdigest()[:32]
 
 
 @contextmanager

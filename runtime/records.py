@@ -16,7 +16,7 @@ Account = Literal["max_failures", "max_preemption_failures", "max_start_failures
 ACCOUNTS: tuple[Account, ...] = ("max_failures", "max_preemption_failures", "max_start_failures")
 Cause = Literal[
     "finished", "worker_error", "worker_death", "node_lost", "hung", "preempted", "start_failed", "resized",
-    "driver_lost", "interrupted",
+    "driver_lost", "interrupted", "checkpoint_corrupt",
 ]  # fmt: skip
 
 
@@ -90,6 +90,14 @@ class CheckpointDeleted(Record, frozen=True, kw_only=True, tag="checkpoint_delet
     checkpoint: str
 
 
+class CheckpointQuarantined(Record, frozen=True, kw_only=True, tag="checkpoint_quarantined"):
+    """The storage has given something else than was committed, twice (`detail`). Nothing resumes from it any more; its
+    files stay where they are, for people to look at."""
+
+    checkpoint: str
+    detail: str = ""
+
+
 class RunFinished(Record, frozen=True, kw_only=True, tag="run_finished"):
     """`metrics`: what rank 0 reported last."""
 
@@ -101,5 +109,12 @@ class RunFailed(Record, frozen=True, kw_only=True, tag="run_failed"):
 
 
 AnyRecord = (
-    Opened | AttemptStarted | CheckpointCommitted | AttemptEnded | CheckpointDeleted | RunFinished | RunFailed
+    Opened
+    | AttemptStarted
+    | CheckpointCommitted
+    | AttemptEnded
+    | CheckpointDeleted
+    | CheckpointQuarantined
+    | RunFinished
+    | RunFailed
 )

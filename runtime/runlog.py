@@ -10,12 +10,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import stamina
 
+from shaketable.runtime.collection import stored_checkpoints
 from shaketable.runtime.errors import (
     Fenced,
     LogCorrupt,
@@ -25,9 +24,11 @@ from shaketable.runtime.errors import (
     StorageUnsettled,
 )
 from shaketable.runtime.fold import FIRST_NUMBER, RunState, apply, fold
+from shaketable.runtime.objects import PATIENCE_S, ObjectPath
 from shaketable.runtime.records import SCHEMA, AnyRecord, Opened
+from shaketable.runtime.retries import patiently
 from shaketable.runtime.reuse import check_reuse, recordable
-from shaketable.runtime.storage import CHECKPOINTS, LOG, LocalRecords, Records, make_directory
+from shaketable.runtime.storage import CHECKPOINTS, LOG, Records, RunPath, make_directory, records_of
 
 _SETTLE_S = 60.0  # how long an answer that was lost is asked for again
 _OPEN_TRIES = 1000  # each lost to another driver that got further: somebody makes progress
@@ -40,12 +41,12 @@ class RunLog:
     """
 
     def __init__(
-        self, run_path: Path, *, records: Records | None = None, clock: Callable[[], float] = time.time,
+        self, run_path: RunPath, *, records: Records | None = None, clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:  # fmt: skip
         self.run_path = run_path
         self.state = RunState()
-        self._records = records or LocalRecords(run_path / LOG)
+        self._records: Records = records or records_of(run_path)
         self._clock, self._new_id = clock, new_id
         self._lock = threading.RLock()
         self._fenced: Fenced | None = None
@@ -63,17 +64,17 @@ class RunLog:
             self.state = fold(self._read_from(self.state.next_number), self.state)
             return self.state
 
-    def peek(self, number: int) -> AnyRecord | None:
-        """The record at this number, None if there is none yet. One read."""
-        data = self._records.get(number)
+    def peek(self, number: int, within_s: float = PATIENCE_S) -> AnyRecord | None:
+        """The record at this number, None if there is none yet. One read, tried for `within_s`."""
+        data = self._records.get(number, within_s)
         return None if data is None else self._decode(number, data)
 
-    def check_fence(self) -> None:
-        """Raise Fenced if another driver has taken the run over (protocols 2.1). One read."""
+    def check_fence(self, within_s: float = PATIENCE_S) -> None:
+        """Raise Fenced if another driver has taken the run over (protocols 2.1). One read, tried for `within_s`."""
         if self._fenced is not None:
             raise self._fenced
         number = self.state.next_number
-        found = self.peek(number)
+        found = self.peek(number, within_s)
         if found is not None and found.term > self.state.term:
             self._fence(number, found)
 
@@ -117,16 +118,16 @@ class RunLog:
             raise
         self._open_question = None
         if not created:
-            self._settle(number, stored)
+            self._settle(number, asked, stored)
 
-    def _settle(self, number: int, ours: AnyRecord) -> None:
+    def _settle(self, number: int, asked: AnyRecord, ours: AnyRecord) -> None:
         """The number is taken: by ourselves, if an answer was lost, or by another driver."""
         found = self.peek(number)
-        if found is None:
-            self._open_question = None
-            raise LogCorrupt(
-                f"{self._records.where(number)} exists and cannot be read; repair the storage and relaunch"
-            )
+        if (
+            found is None
+        ):  # on its way: what was created may not be seen yet, or the create was lost after all
+            self._open_question = asked, ours
+            raise StorageUnsettled(f"{self._records.where(number)} is said to exist and cannot be read")
         if found.id == ours.id:
             return
         if found.term > ours.term:
@@ -152,7 +153,7 @@ class RunLog:
             while (record := self.peek(number)) is not None:
                 found.append((number, record))
                 number += 1
-            highest = self._records.highest()
+            highest = self._records.highest(number - 1)
             if highest < number:
                 return found
             if self.peek(number) is None:  # else it was appended between our two looks
@@ -178,14 +179,13 @@ class RunLog:
         return record
 
 
-@stamina.retry(on=StorageUnsettled, attempts=None, timeout=_SETTLE_S)
-def append_settled(log: RunLog, record: AnyRecord) -> tuple[int, AnyRecord]:
+def append_settled(log: RunLog, record: AnyRecord, within_s: float = _SETTLE_S) -> tuple[int, AnyRecord]:
     """`log.append`, the same record again for as long as it is not known whether it was written (protocols 1.2)."""
-    return log.append(record)
+    return patiently("append", lambda: log.append(record), within_s)
 
 
 def open_run(
-    run_path: Path,
+    run_path: RunPath,
     configuration: dict[str, Any],
     *,
     on_config_change: Literal["error", "accept"] = "error",
@@ -196,17 +196,18 @@ def open_run(
     A finished run is returned as it is, nothing is appended. `state.must_end_first` is the attempt that the driver
     before left open. Raises ConfigurationError, StorageError, LogCorrupt, LogViolation.
     """
-    directory = run_path / LOG
+    directory, records = run_path / LOG, records_of(run_path)
     try:
-        make_directory(directory)
-        LocalRecords(directory).sweep()
+        if not isinstance(directory, ObjectPath):
+            make_directory(directory)
+        records.sweep()
     except OSError as error:
         raise StorageError(
             f"the run log {directory} cannot be opened: {error}. Check the owner and rights"
         ) from error
     return take_over(
         lambda: RunLog(run_path, clock=clock), recordable(configuration), on_config_change,
-        has_checkpoints=lambda: any((run_path / CHECKPOINTS).glob("*")),
+        has_checkpoints=lambda: bool(stored_checkpoints(run_path)),
     )  # fmt: skip
 
 
@@ -239,7 +240,7 @@ def take_over(
 
 
 def _opening(
-    run_path: Path,
+    run_path: RunPath,
     state: RunState,
     configuration: dict[str, Any],
     on_config_change: Literal["error", "accept"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.controller import Settings
+from shaketable.runtime.retention import Score
 from shaketable.runtime.scaling import Bounds
 
 
@@ -12,7 +13,8 @@ def settings_of(
 ) -> Settings:
     """`jitter` in [0, 1) spreads the waits of runs that failed together. `agents_per_unit`: None for what the
     configuration says, which is one, or the workers of a TPU slice."""
-    failure = config.failure_config
+    failure, kept = config.failure_config, config.checkpoint_config
+    attribute = kept.checkpoint_score_attribute
     return Settings(
         bounds=Bounds(scaling.min_workers, scaling.max_workers),
         limits={
@@ -22,7 +24,7 @@ def settings_of(
             "max_failures_without_progress": failure.max_failures_without_progress,
         },
         resize_interval_s=scaling.elastic_resize_monitor_interval_s,
-        num_to_keep=config.checkpoint_config.num_to_keep,
+        num_to_keep=kept.num_to_keep,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
         hold_timeout_s=config.hold_timeout_s,
         finish_uploads_s=config.finish_uploads_s,
@@ -32,6 +34,7 @@ def settings_of(
         notice_window_s=config.notice_window_s,
         hang_timeout_s=config.hang_timeout_s,
         first_step_timeout_s=config.first_step_timeout_s,
+        score=Score(attribute, kept.checkpoint_score_order) if attribute is not None else None,
         agents_per_unit=scaling.workers_per_unit if agents_per_unit is None else agents_per_unit,
         on_slices=scaling.slice is not None,
         jitter=jitter,

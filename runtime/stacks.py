@@ -15,6 +15,9 @@ import subprocess
 import time
 from pathlib import Path
 
+from shaketable.runtime import objects
+from shaketable.runtime.objects import ObjectPath
+
 STACKS = "stacks"  # below the directory of a run
 ANSWERS_S = 2.0
 _MOST = 256 * 1024  # characters
@@ -81,8 +84,12 @@ def _main_thread(text: str) -> str:
     return text.partition("Current thread")[2].partition("\nThread ")[0]
 
 
-def save(run_path: Path, attempt: int, rank: int, text: str) -> None:
-    """Raises OSError."""
-    folder = run_path / STACKS / f"attempt-{attempt:04d}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"rank-{rank}.txt").write_text(text or "the worker did not answer\n")
+def save(run_path: Path | ObjectPath, attempt: int, rank: int, text: str) -> None:
+    """Raises OSError, StorageError."""
+    folder, name = run_path / STACKS / f"attempt-{attempt:04d}", f"rank-{rank}.txt"
+    text = text or "the worker did not answer\n"
+    if isinstance(folder, ObjectPath):
+        objects.write(folder / name, text.encode())
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)

@@ -1,29 +1,32 @@
-"""Where runs live: checking `storage_path`, and durable writing on a local file system.
+"""Where runs live: checking `storage_path`, and the numbered records of a log, on a local path or in an object store.
 
-Durable means that it survives a power cut: the data of a file is fsynced before its name appears, and the directory
-after. `LocalRecords` holds numbered records that are created once and never change; an object store can take its
-place by offering the same three methods.
+Durable means that it survives a power cut: on a local path the data of a file is fsynced before its name appears, and
+the directory after. An object store is durable once it has answered.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from shaketable.runtime import objects
 from shaketable.runtime.errors import ConfigurationError, StorageError, StorageUnsettled
+from shaketable.runtime.objects import ObjectPath
 
+RunPath = Path | ObjectPath
 LOG, CHECKPOINTS = "log", "checkpoints"  # below the directory of a run
 _TEMPORARY = ".tmp"
 _LINK_TRIES = 1000  # each lost to another driver that opens the run: it gets further
 
 
-def parse_storage_path(storage_path: str | os.PathLike[str]) -> Path:
-    """The absolute local directory that `storage_path` names: a path, `~/...` or `file:///...`."""
+def parse_storage_path(storage_path: str | os.PathLike[str]) -> RunPath:
+    """An absolute local directory (from a path, `~/...` or `file:///...`), or a place in an object store
+    (`s3://bucket/prefix`, gs://, az://, and memory:// for tests within one process)."""
     text = os.fspath(storage_path)
     if not text or "\0" in text:
         raise ConfigurationError(
@@ -33,10 +36,12 @@ def parse_storage_path(storage_path: str | os.PathLike[str]) -> Path:
     if not separator:
         return Path(text).expanduser().resolve()
     url = urlsplit(text)
+    if scheme in objects.SCHEMES:
+        return _object_path(text)
     if scheme.lower() != "file":
         raise ConfigurationError(
-            f"RunConfig.storage_path is {scheme}://...: object stores are not supported yet;"
-            " use a directory that all nodes can reach (a path or file://)"
+            f"RunConfig.storage_path is {scheme}://...: use a directory that all nodes can reach (a path or file://)"
+            f" or an object store ({', '.join(f'{known}://' for known in objects.SCHEMES)})"
         )
     if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
         raise ConfigurationError(
@@ -45,7 +50,17 @@ def parse_storage_path(storage_path: str | os.PathLike[str]) -> Path:
     return Path(unquote(url.path)).resolve()
 
 
-def locate_run(storage_path: str | os.PathLike[str], name: str) -> Path:
+def _object_path(text: str) -> ObjectPath:
+    scheme, _, rest = text.partition("://")
+    parts = rest.rstrip("/").split("/")
+    if not parts[0] or "" in parts or {".", ".."} & set(parts) or any(sign in text for sign in "?#@"):
+        raise ConfigurationError(
+            f"RunConfig.storage_path is {text!r}: write {scheme}://bucket/prefix, without credentials or parameters"
+        )
+    return ObjectPath(f"{scheme}://{'/'.join(parts)}")
+
+
+def locate_run(storage_path: str | os.PathLike[str], name: str) -> RunPath:
     """The directory of the run `(storage_path, name)`. Names never lead out of `storage_path`."""
     plain = bool(name) and name not in (".", "..") and "/" not in name and name.isprintable()
     if not plain or len(os.fsencode(name)) > 200:
@@ -55,8 +70,12 @@ def locate_run(storage_path: str | os.PathLike[str], name: str) -> Path:
     return parse_storage_path(storage_path) / name
 
 
-def check_writable(directory: Path) -> None:
-    """ConfigurationError unless files can really be created, synced and linked in `directory`, which is made."""
+def check_writable(directory: RunPath) -> None:
+    """ConfigurationError unless files can really be created, synced and linked in `directory`, which is made; or unless
+    objects can be created, each once."""
+    if isinstance(directory, ObjectPath):
+        objects.check_writable(directory)
+        return
     probe = directory / f".probe-{uuid.uuid4().hex}"
     try:
         make_directory(directory)
@@ -153,8 +172,8 @@ class Records(Protocol):
     """Numbered records, each created once and never changed or deleted."""
 
     def create(self, number: int, data: bytes) -> bool: ...
-    def get(self, number: int) -> bytes | None: ...
-    def highest(self) -> int: ...
+    def get(self, number: int, within_s: float = objects.PATIENCE_S) -> bytes | None: ...
+    def highest(self, after: int = 0) -> int: ...
     def where(self, number: int) -> str: ...
 
 
@@ -168,7 +187,7 @@ class LocalRecords:
         """True: created and durable. False: the number was taken. Raises StorageError, StorageUnsettled."""
         return create_once(self._path(number), data)
 
-    def get(self, number: int) -> bytes | None:
+    def get(self, number: int, within_s: float = objects.PATIENCE_S) -> bytes | None:
         try:
             return self._path(number).read_bytes()
         except FileNotFoundError:
@@ -178,8 +197,9 @@ class LocalRecords:
                 f"record {number} cannot be read: {error}. Repair the storage and relaunch"
             ) from error
 
-    def highest(self) -> int:
-        """The highest number that a listing shows, 0 for none. A listing may be late: never the only witness."""
+    def highest(self, after: int = 0) -> int:
+        """The highest number that a listing shows, 0 for none. A listing may be late: never the only witness, and what
+        it costs to list may depend on how many there are behind `after`."""
         try:
             names = [path.name for path in self.directory.iterdir()]
         except FileNotFoundError:
@@ -188,9 +208,7 @@ class LocalRecords:
             raise StorageError(
                 f"the run log cannot be listed: {error}. Repair the storage and relaunch"
             ) from error
-        return max(
-            (int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()), default=0
-        )
+        return _highest(names)
 
     def where(self, number: int) -> str:
         return str(self._path(number))
@@ -208,3 +226,45 @@ class LocalRecords:
 
     def _path(self, number: int) -> Path:
         return self.directory / f"{number:010d}.json"
+
+
+class ObjectRecords:
+    """Records as `<place>/<number, 10 digits>.json` in an object store."""
+
+    def __init__(self, place: ObjectPath) -> None:
+        self.place = place
+
+    def create(self, number: int, data: bytes) -> bool:
+        """As LocalRecords.create. False is no more than "taken": a lost answer of our own may have done it."""
+        return objects.create(self._path(number), data)
+
+    def get(self, number: int, within_s: float = objects.PATIENCE_S) -> bytes | None:
+        try:
+            return objects.read(self._path(number), within_s)
+        except FileNotFoundError:
+            return None
+
+    def highest(self, after: int = 0) -> int:
+        return _highest(objects.sizes(self.place, f"{after:010d}.json"))
+
+    def where(self, number: int) -> str:
+        return str(self._path(number))
+
+    def sweep(self) -> list[str]:
+        """Nothing: an object is there whole or not at all."""
+        return []
+
+    def _path(self, number: int) -> ObjectPath:
+        return self.place / f"{number:010d}.json"
+
+
+def records_of(run_path: RunPath) -> LocalRecords | ObjectRecords:
+    """The run log's own. Creates nothing."""
+    log = run_path / LOG
+    return ObjectRecords(log) if isinstance(log, ObjectPath) else LocalRecords(log)
+
+
+def _highest(names: Iterable[str]) -> int:
+    return max(
+        (int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()), default=0
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,11 @@ class ElasticTrainer:
         self._scaling = scaling_config or ScalingConfig()
         self._run = run_config
         self._task = self._pickled()
+        if run_config.checkpoint_config.num_to_keep == 1:
+            warnings.warn(
+                "CheckpointConfig.num_to_keep=1 leaves no checkpoint to fall back to when the latest turns out corrupt",
+                stacklevel=2,
+            )
 
     def _pickled(self) -> bytes:
         name = getattr(self._function, "__qualname__", repr(self._function))
@@ -182,9 +188,10 @@ class JaxTrainer(ElasticTrainer):
 def read_result(storage_path: str, name: str) -> fold.RunState:
     """What the run log says about a run, without taking it over. Raises StorageError if there is none."""
     run_path = locate_run(storage_path, name)
-    if not run_path.is_dir():
-        raise StorageError(f"there is no run {name!r} in {storage_path}: {run_path} does not exist")
-    return RunLog(run_path).catch_up()
+    state = RunLog(run_path).catch_up()
+    if state.next_number == fold.FIRST_NUMBER:
+        raise StorageError(f"there is no run {name!r} in {storage_path}: {run_path} has no records")
+    return state
 
 
 def _attempts(state: fold.RunState) -> list[AttemptSummary]:

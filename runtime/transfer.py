@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TypeVar, overload
 
+from shaketable.runtime import objectfiles
 from shaketable.runtime.errors import CheckpointCorrupt, StorageError
 from shaketable.runtime.hashing import checksum_file, copy_hashed, forget_cached, new_buffer
+from shaketable.runtime.objects import ObjectPath
 from shaketable.runtime.records import CheckpointCommitted, File
-from shaketable.runtime.storage import CHECKPOINTS
+from shaketable.runtime.storage import CHECKPOINTS, RunPath
 
 _THREADS = 3  # some copy while others wait for the disk; their buffers, 12 MiB, are all the memory used
 _FEW_FILES, _FEW_BYTES = 8, 1 << 20  # below, starting threads costs more than they save
@@ -25,25 +27,26 @@ Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 
-def verify(run_path: Path, commit: CheckpointCommitted) -> None:
+def verify(run_path: RunPath, commit: CheckpointCommitted) -> None:
     """Read the whole checkpoint where it is stored. CheckpointCorrupt names the first file that differs."""
     stored = run_path / CHECKPOINTS / commit.checkpoint
 
     def check(file: File, buffer: memoryview) -> None:
-        _believe(commit, file, lambda: checksum_file(inside(stored, file.path), buffer))
+        _believe(commit, file, lambda: _checksum(inside(stored, file.path), file.size, buffer))
 
     with explained(f"the checkpoint {stored} could not be read"):
         each(commit.files, check, [file.size for file in commit.files])
 
 
-def fetch(run_path: Path, commit: CheckpointCommitted, target: Path) -> None:
+def fetch(run_path: RunPath, commit: CheckpointCommitted, target: Path) -> None:
     """Copy a committed checkpoint into the new directory `target`, comparing every file with the commit."""
     stored = run_path / CHECKPOINTS / commit.checkpoint
 
     def copy(file: File, buffer: memoryview) -> None:
         _believe(
-            commit, file, lambda: _copy_again(inside(stored, file.path), inside(target, file.path), buffer)
-        )
+            commit, file,
+            lambda: _copy_again(inside(stored, file.path), inside(target, file.path), file.size, buffer),
+        )  # fmt: skip
 
     with explained(f"the checkpoint {stored} could not be copied to {target}"):
         target.mkdir(parents=True)
@@ -84,19 +87,34 @@ def explained(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error}. Check the rights and the free space there") from error
 
 
-def inside(directory: Path, path: str) -> Path:
+@overload
+def inside(directory: Path, path: str) -> Path: ...
+@overload
+def inside(directory: ObjectPath, path: str) -> ObjectPath: ...
+def inside(directory: RunPath, path: str) -> RunPath:
     """Nothing that a log says may lead out of the run's own directories."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         raise StorageError(
             f"{path!r} in the run log is not a path inside {directory}; somebody has edited the log"
         )
+    if isinstance(directory, ObjectPath):
+        return directory / "/".join(parts)
     return directory.joinpath(*parts)
 
 
-def _copy_again(source: Path, target: Path, buffer: memoryview) -> tuple[int, str]:
-    if target.exists():  # this is the second reading: of what the storage has, not of the page cache
-        target.unlink()
+def _checksum(source: RunPath, size: int, buffer: memoryview) -> tuple[int, str]:
+    if isinstance(source, ObjectPath):
+        return objectfiles.read_hashed(source, size, lambda part: None)
+    return checksum_file(source, buffer)
+
+
+def _copy_again(source: RunPath, target: Path, size: int, buffer: memoryview) -> tuple[int, str]:
+    again = target.exists()
+    target.unlink(missing_ok=True)
+    if isinstance(source, ObjectPath):
+        return objectfiles.download(source, target, size)
+    if again:  # this is the second reading: of what the storage has, not of the page cache
         forget_cached(source)
     return copy_hashed(source, target, buffer, durable=False)
 

@@ -10,22 +10,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shaketable.chaos.history import CheckpointProbed, LogRecord
+from shaketable.chaos.history import CheckpointProbed, FaultInjected, LogRecord
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import Commit, Deletion, History, Start
+from shaketable.chaos.invariants.view import Commit, Deletion, History, Quarantine, Start
 from shaketable.chaos.plan import Finding
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
 
 NAME = "durability"
+DAMAGING = ("corrupt_checkpoint", "truncate_checkpoint", "delete_checkpoint_file")
 
 
 def durability(history: History) -> Finding:
     if not history.commits:
         return not_applicable(NAME, "nothing was committed")
-    if (wrong := _wrong_deletion(history) or _wrong_number(history)) is not None:
+    if (
+        wrong := _wrong_deletion(history) or _wrong_number(history) or _wrong_quarantine(history)
+    ) is not None:
         return failed(NAME, wrong)
     probes = {probe.checkpoint: probe for probe in history.all(CheckpointProbed)}
-    kept = [commit for commit in history.commits if commit.checkpoint not in history.deleted()]
+    gone = history.deleted() | history.quarantined()
+    kept = [commit for commit in history.commits if commit.checkpoint not in gone]
     tried = [(commit, probes[commit.checkpoint]) for commit in kept if commit.checkpoint in probes]
     reference = _reference(history)
     for commit, probe in tried:
@@ -38,7 +42,8 @@ def durability(history: History) -> Finding:
 
 def unprobed(history: History) -> list[Commit]:
     """Commits that should have been read back and were not."""
-    probed = {probe.checkpoint for probe in history.all(CheckpointProbed)} | history.deleted()
+    probed = {probe.checkpoint for probe in history.all(CheckpointProbed)}
+    probed |= history.deleted() | history.quarantined()
     return [commit for commit in history.commits if commit.checkpoint not in probed]
 
 
@@ -79,6 +84,15 @@ def _wrong_deletion(history: History) -> str | None:
     return None
 
 
+def _wrong_quarantine(history: History) -> str | None:
+    """Only what somebody has damaged may be given up: a store that is slow or refuses is no corruption."""
+    damaged = any(event.name in DAMAGING for event in history.all(FaultInjected))
+    given_up = next(iter(history.of(Quarantine)), None)
+    if given_up is not None and not damaged:
+        return f"{given_up.checkpoint} was quarantined ({given_up.place}), and nothing had damaged it"
+    return None
+
+
 def _wrong_number(history: History) -> str | None:
     """`num_to_keep`: that many of the newest stay, and no more once the driver with that setting has committed."""
     kept: list[str] = []
@@ -87,6 +101,8 @@ def _wrong_number(history: History) -> str | None:
         if isinstance(entry, Commit):
             kept.append(entry.checkpoint)
             committed_in = entry.term
+        elif isinstance(entry, Quarantine) and entry.checkpoint in kept:
+            kept.remove(entry.checkpoint)
         elif isinstance(entry, Deletion) and entry.checkpoint in kept:
             keep, newer = (
                 history.settings(entry.term).num_to_keep,

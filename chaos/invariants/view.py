@@ -18,6 +18,7 @@ from shaketable.chaos.history import (
     AttemptEnded,
     AttemptStarted,
     CheckpointDeleted,
+    CheckpointQuarantined,
     Committed,
     DriverExited,
     DriverStarted,
@@ -87,6 +88,11 @@ class Commit(Entry):
 
 @dataclass(frozen=True, slots=True)
 class Deletion(Entry):
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine(Entry):
     checkpoint: str
 
 
@@ -244,8 +250,14 @@ class History:
 
     def latest_commit(self, position: int) -> Commit | None:
         """The commit that counts at a place in the order."""
-        before = [entry for entry in self.commits if entry.position < position]
-        return before[-1] if before else None
+        broken = self.quarantined(position)
+        before = (entry for entry in reversed(self.commits) if entry.position < position)
+        return next((entry for entry in before if entry.checkpoint not in broken), None)
+
+    def quarantined(self, position: int | None = None) -> set[str]:
+        """The checkpoints that were given up as corrupt, before that place in the order."""
+        found = self.of(Quarantine)
+        return {entry.checkpoint for entry in found if position is None or entry.position < position}
 
     def deleted(self) -> set[str]:
         return {entry.checkpoint for entry in self.of(Deletion)}
@@ -378,6 +390,7 @@ _RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
         *stem, r["attempt"], r["index"], r["checkpoint"], len(r.get("files", ()))
     ),
     "checkpoint_deleted": lambda stem, r: Deletion(*stem, r["checkpoint"]),
+    "checkpoint_quarantined": lambda stem, r: Quarantine(*stem, r["checkpoint"]),
     "attempt_ended": lambda stem, r: End(*stem, r["attempt"], r["cause"], r["account"], r.get("detail", "")),
     "run_finished": lambda stem, r: Finale(*stem, "finished", None, r.get("metrics")),
     "run_failed": lambda stem, r: Finale(*stem, "failed", r.get("error"), None),
@@ -385,7 +398,9 @@ _RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
 
 
 def _from_testimony(history: History) -> tuple[Entry, ...]:
-    kinds = (TermBegan, AttemptStarted, Committed, CheckpointDeleted, AttemptEnded, RunEnded)
+    kinds = (
+        TermBegan, AttemptStarted, Committed, CheckpointDeleted, CheckpointQuarantined, AttemptEnded, RunEnded,
+    )  # fmt: skip
     adopted = _adopted(history)
     said = sorted(
         (event for event in history.events if isinstance(event, kinds) and event not in adopted),
@@ -409,7 +424,13 @@ def _adopted(history: History) -> list[Committed]:
 
 def _entry(
     stem: _Stem,
-    event: TermBegan | AttemptStarted | Committed | CheckpointDeleted | AttemptEnded | RunEnded,
+    event: TermBegan
+    | AttemptStarted
+    | Committed
+    | CheckpointDeleted
+    | CheckpointQuarantined
+    | AttemptEnded
+    | RunEnded,
     failed_before: bool,
 ) -> Entry:
     match event:
@@ -422,6 +443,8 @@ def _entry(
             return Commit(*stem, event.attempt, event.index, event.checkpoint)
         case CheckpointDeleted():
             return Deletion(*stem, event.checkpoint)
+        case CheckpointQuarantined():
+            return Quarantine(*stem, event.checkpoint)
         case AttemptEnded():
             return End(*stem, event.attempt, event.cause, event.account, event.detail)
         case RunEnded():

@@ -19,10 +19,11 @@ from shaketable.chaos.subjects.protocol import Launch
 from shaketable.runtime.errors import LogViolation, StorageError
 from shaketable.runtime.fold import RunState, fold
 from shaketable.runtime.nodecache import restore
+from shaketable.runtime.objects import ObjectPath, sizes
 from shaketable.runtime.records import CheckpointCommitted
 from shaketable.runtime.runlog import RunLog
 from shaketable.runtime.stacks import STACKS
-from shaketable.runtime.storage import CHECKPOINTS, LOG, locate_run
+from shaketable.runtime.storage import CHECKPOINTS, LOG, RunPath, locate_run, records_of
 
 UNREADABLE = (StorageError, LogViolation)
 
@@ -35,8 +36,9 @@ class Bundled:
 
     def log_records(self, storage_path: str, name: str) -> list[LogRecord]:
         """As they lie there, whatever the runtime would think of them."""
-        files = sorted((locate_run(storage_path, name) / LOG).glob("[0-9]*.json"))
-        return [LogRecord(number=int(path.stem), record=_raw(path)) for path in files]
+        records = records_of(locate_run(storage_path, name))
+        found = ((number, records.get(number)) for number in range(1, records.highest() + 1))
+        return [LogRecord(number=number, record=_raw(data)) for number, data in found if data is not None]
 
     def probe_checkpoints(
         self, events: Sequence[AnyEvent], storage_path: str, name: str
@@ -54,7 +56,9 @@ class Bundled:
             state = fold(RunLog(run).read())
         except UNREADABLE as error:
             return [f"the run log cannot be read, so nothing tells what belongs there: {error}"]
-        known = {commit.checkpoint for commit in state.commits}
+        known = {*(commit.checkpoint for commit in state.commits), *state.quarantined}
+        if isinstance(run, ObjectPath):
+            return _objects_left(run, known)
         return [
             *_others(run, {LOG, CHECKPOINTS, STACKS}, "neither log nor checkpoints"),
             *_others(
@@ -79,7 +83,7 @@ def _as_event(commit: CheckpointCommitted) -> Committed:
     )
 
 
-def _probe(run: Path, state: RunState, commit: Committed, digests: bool) -> CheckpointProbed:
+def _probe(run: RunPath, state: RunState, commit: Committed, digests: bool) -> CheckpointProbed:
     record = state.commit_named(commit.checkpoint)
     if record is None:
         return broken(commit, "the run log does not have it, and no deletion of it was testified")
@@ -90,11 +94,21 @@ def _probe(run: Path, state: RunState, commit: Committed, digests: bool) -> Chec
             return broken(commit, str(error))
 
 
-def _raw(path: Path) -> dict[str, Any]:
+def _raw(data: bytes) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.DecodeError as error:
         return {"kind": "unreadable", "error": str(error)}
+
+
+def _objects_left(run: ObjectPath, known: set[str]) -> list[str]:
+    """Objects that are neither a record nor of a commit. (There are no temporaries.)"""
+    places = (name.split("/") for name in sorted(sizes(run)))
+    return [
+        f"{'/'.join(place)}: neither a record nor of a commit"
+        for place in places
+        if not (place[0] == LOG or (place[0] == CHECKPOINTS and place[1] in known))
+    ]
 
 
 def _others(directory: Path, known: Iterable[str], what: str) -> list[str]:

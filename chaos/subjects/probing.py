@@ -7,7 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shaketable.chaos.history import AnyEvent, CheckpointDeleted, CheckpointProbed, Committed, Stepped
+from shaketable.chaos.history import (
+    AnyEvent,
+    CheckpointDeleted,
+    CheckpointProbed,
+    CheckpointQuarantined,
+    Committed,
+    Stepped,
+)
 from shaketable.chaos.workloads import chain_checkpoint
 from shaketable.chaos.workloads.chain_checkpoint import BrokenCheckpoint
 
@@ -20,7 +27,8 @@ class Unreadable(Exception):
 
 def committed(events: Sequence[AnyEvent]) -> list[Committed]:
     """The commits that must still be there, each once."""
-    deleted = {event.checkpoint for event in events if isinstance(event, CheckpointDeleted)}
+    gone = (CheckpointDeleted, CheckpointQuarantined)
+    deleted = {event.checkpoint for event in events if isinstance(event, gone)}
     commits = {event.checkpoint: event for event in events if isinstance(event, Committed)}
     return [commit for name, commit in commits.items() if name not in deleted]
 

@@ -11,6 +11,7 @@ from shaketable.chaos.history import (
     AttemptEnded,
     AttemptStarted,
     CheckpointDeleted,
+    CheckpointQuarantined,
     Committed,
     Event,
     Member,
@@ -83,6 +84,8 @@ def as_event(number: int, record: records.AnyRecord) -> Event | None:
             return Committed(term=term, attempt=attempt, index=index, checkpoint=name, number=number)
         case records.CheckpointDeleted(term=term, checkpoint=name):
             return CheckpointDeleted(term=term, checkpoint=name)
+        case records.CheckpointQuarantined(term=term, checkpoint=name, detail=detail):
+            return CheckpointQuarantined(term=term, checkpoint=name, detail=detail)
         case records.AttemptEnded(term=term, attempt=attempt, cause=cause, account=account):
             return AttemptEnded(
                 term=term,

@@ -42,8 +42,10 @@ def on_upload_failed(m: Model, event: ev.UploadFailed) -> None:
 def settle_uploads(m: Model) -> None:
     """Commit what is complete, in report order; then whatever was waiting for it."""
     attempt = m.live
-    while attempt.first is not None and at.complete(attempt, attempt.first):
+    while m.attempt is attempt and attempt.first is not None and at.complete(attempt, attempt.first):
         _commit(m, attempt.first)
+    if m.attempt is not attempt:
+        return  # ranks that contradict each other have ended it
     if attempt.first is None and attempt.commit_timer:
         attempt.commit_timer = False
         m.timer("commit", None)
@@ -62,7 +64,10 @@ def _commit(m: Model, index: int) -> None:
     try:
         files = shards.merge_files(candidate.votes)
     except ConflictingShards as conflict:
-        m.do(ev.Warn(f"the checkpoint of report {index} is not committed: {conflict}"))
+        detail = f"the checkpoint of report {index} is not committed: {conflict}"
+        m.do(ev.Warn(detail))
+        if m.state is not STOPPING:
+            endings.suffer(m, endings.sign(m, "error", conflict.ranks[1], detail))
         return
     m.append(
         rec.CheckpointCommitted(
@@ -70,7 +75,7 @@ def _commit(m: Model, index: int) -> None:
             checkpoint=fold.checkpoint_name(index, term, attempt.number),
         )
     )  # fmt: skip
-    for name in retention.expired(m.run.commits, m.settings.num_to_keep):
+    for name in retention.expired(m.run.commits, m.settings.num_to_keep, m.settings.score):
         m.append(rec.CheckpointDeleted(term=term, checkpoint=name))
         m.do(ev.DeleteCheckpoint(name))
 

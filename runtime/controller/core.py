@@ -30,8 +30,8 @@ from shaketable.runtime.controller.table import (
 
 _ABOUT_WORKERS = frozenset(
     {
-        ev.WorkerEntered, ev.WorkerFinished, ev.WorkerFailed, ev.WorkersStopped, ev.ReportReceived,
-        ev.UploadFinished, ev.UploadFailed, ev.HoldAnswered, ev.HoldReached, ev.StacksTaken,
+        ev.WorkerEntered, ev.WorkerFinished, ev.WorkerFailed, ev.CheckpointBroken, ev.WorkersStopped,
+        ev.ReportReceived, ev.UploadFinished, ev.UploadFailed, ev.HoldAnswered, ev.HoldReached, ev.StacksTaken,
     }
 )  # fmt: skip
 _OVER = (FINISHED, FAILED, INTERRUPTED)
@@ -105,6 +105,8 @@ def on_begin(m: Model, _: ev.Begin) -> None:
         limit := endings.exceeded(m)
     ) is not None:  # a driver died before it could say so, or its limit was lowered
         leasing.fail(m, endings.exceeded_error(m, limit, "an earlier driver"))
+    elif m.run.all_corrupt:
+        leasing.fail(m, endings.corrupt_error(m))
     else:
         starting.wait(m)
 
@@ -141,6 +143,7 @@ HANDLERS: Mapping[type, Callable[[Model, Any], None]] = {
     ev.WorkerEntered: ranks.on_entered,
     ev.WorkerFinished: ranks.on_finished,
     ev.WorkerFailed: ranks.on_failed,
+    ev.CheckpointBroken: endings.on_broken,
     ev.WorkersStopped: ranks.on_stopped,
     ev.ReportReceived: commits.on_report,
     ev.UploadFinished: commits.on_uploaded,

@@ -57,6 +57,27 @@ def heed_echoes(m: Model) -> None:
         stop(m)
 
 
+def on_broken(m: Model, event: ev.CheckpointBroken) -> None:
+    """Quarantined when the first rank says so: the attempt after this one falls back to the commit before it."""
+    if m.run.commit_named(event.checkpoint) is None:
+        return
+    m.append(rec.CheckpointQuarantined(term=m.run.term, checkpoint=event.checkpoint, detail=event.detail))
+    before = m.run.latest
+    fallback = f"falling back to {before.checkpoint}" if before else "no other commit is left"
+    m.do(ev.Warn(f"{event.detail}; it is quarantined, {fallback}"))
+    if m.state is not STOPPING:
+        node = m.live.nodes[event.rank]
+        leave(m, Ending("checkpoint_corrupt", event.detail, event.rank, node))
+
+
+def corrupt_error(m: Model) -> str:
+    names = ", ".join(m.run.quarantined[-3:])
+    return (
+        f"every checkpoint of this run is corrupt (the last quarantined: {names}), so nothing is left to resume from."
+        " It is not begun again from scratch: bring the files back and start under another name, or give this run up"
+    )
+
+
 # ---- from the first sign to the last rank
 
 
@@ -127,6 +148,8 @@ def close(m: Model, ending: Ending) -> None:
         leasing.finish(m, FINISHED, "finished", metrics=attempt.last_metrics)
     elif account and (limit := exceeded(m)) is not None:
         leasing.fail(m, exceeded_error(m, limit, _described(ending)))
+    elif m.run.all_corrupt:
+        leasing.fail(m, corrupt_error(m))
     elif m.interrupted:
         leasing.finish(m, INTERRUPTED, "interrupted", ending.detail)
     else:

@@ -14,6 +14,7 @@ from shaketable.runtime import records as rec
 from shaketable.runtime.attempt import Attempt, Ending
 from shaketable.runtime.capacity import Capacity, Unit
 from shaketable.runtime.controller.table import State
+from shaketable.runtime.retention import Score
 
 _DISARM: Mapping[ev.Timer, ev.SetTimer] = {name: ev.SetTimer(name, None) for name in get_args(ev.Timer)}
 
@@ -36,6 +37,7 @@ class Settings:
     notice_window_s: float = 0.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
+    score: Score | None = None  # by which checkpoints are kept
     agents_per_unit: int = 1
     on_slices: bool = False
     jitter: float = 0.0  # in [0, 1), drawn by the executor

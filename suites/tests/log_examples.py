@@ -12,6 +12,7 @@ from shaketable.runtime.records import (
     Cause,
     CheckpointCommitted,
     CheckpointDeleted,
+    CheckpointQuarantined,
     File,
     MemberRecord,
     Opened,
@@ -54,3 +55,7 @@ def ended(
 
 def deleted(index: int, attempt: int = 1, term: int = 1) -> CheckpointDeleted:
     return CheckpointDeleted(term=term, checkpoint=checkpoint_name(index, 1, attempt))
+
+
+def quarantined(index: int, attempt: int = 1, term: int = 1) -> CheckpointQuarantined:
+    return CheckpointQuarantined(term=term, checkpoint=checkpoint_name(index, 1, attempt), detail="bad")

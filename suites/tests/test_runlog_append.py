@@ -26,8 +26,13 @@ def log(tmp_path: Path) -> RunLog:
     return open_run(tmp_path / "run", CONFIGURATION)[0]
 
 
+def in_log(log: RunLog) -> Path:
+    assert isinstance(log.run_path, Path)
+    return log.run_path / "log"
+
+
 def names(log: RunLog) -> list[str]:
-    return sorted(path.name for path in (log.run_path / "log").iterdir())
+    return sorted(path.name for path in in_log(log).iterdir())
 
 
 def test_records_are_numbered_from_one_and_read_back_as_appended(log: RunLog) -> None:
@@ -88,7 +93,7 @@ def test_a_lost_answer_is_settled_by_the_id_of_the_record_found(log: RunLog) -> 
             super().create(number, data)
             return False
 
-    careless = RunLog(log.run_path, records=AnswerLost(log.run_path / "log"))
+    careless = RunLog(log.run_path, records=AnswerLost(in_log(log)))
     careless.catch_up()
     assert careless.append(started(1))[0] == 2
     assert len(log.read()) == 2
@@ -107,7 +112,7 @@ def test_after_an_unsettled_write_only_the_same_record_is_tried_again(log: RunLo
                 raise StorageUnsettled("no answer")
             return super().create(number, data)
 
-    unsure = RunLog(log.run_path, records=Unsure(log.run_path / "log"))
+    unsure = RunLog(log.run_path, records=Unsure(in_log(log)))
     unsure.catch_up()
     with pytest.raises(StorageUnsettled, match="no answer"):
         unsure.append(started(1))
@@ -147,7 +152,7 @@ def test_data_is_synced_before_the_name_appears_and_the_directory_after(
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "link", noted_link)
     log.append(started(1))
-    assert done[0].endswith(".tmp") and done[1:] == ["link", str(log.run_path / "log")]
+    assert done[0].endswith(".tmp") and done[1:] == ["link", str(in_log(log))]
 
 
 def test_a_writer_whose_temporary_was_swept_writes_it_again(
@@ -157,7 +162,7 @@ def test_a_writer_whose_temporary_was_swept_writes_it_again(
 
     def swept_once(old: Path, new: Path) -> None:
         if next(sweeps, False):
-            LocalRecords(log.run_path / "log").sweep()
+            LocalRecords(in_log(log)).sweep()
         link(old, new)
 
     monkeypatch.setattr(os, "link", swept_once)
@@ -168,7 +173,7 @@ def test_a_writer_whose_temporary_was_swept_writes_it_again(
 
 
 def test_a_torn_record_is_named(log: RunLog) -> None:
-    path = log.run_path / "log" / "0000000001.json"
+    path = in_log(log) / "0000000001.json"
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(LogCorrupt, match=r"0000000001\.json is not a record .* \(40 bytes\)"):
         log.read()
@@ -177,19 +182,19 @@ def test_a_torn_record_is_named(log: RunLog) -> None:
 def test_a_missing_record_below_an_existing_one_is_named(log: RunLog) -> None:
     for record in (started(1), ended(1)):
         log.append(record)
-    (log.run_path / "log" / "0000000002.json").unlink()
+    (in_log(log) / "0000000002.json").unlink()
     with pytest.raises(LogCorrupt, match=r"0000000002\.json is missing, while record 3 exists"):
         open_run(log.run_path, CONFIGURATION)
 
 
 def test_a_record_of_a_kind_from_the_future_asks_for_a_newer_version(log: RunLog) -> None:
-    (log.run_path / "log" / "0000000002.json").write_text('{"kind": "tier_changed", "term": 1}')
+    (in_log(log) / "0000000002.json").write_text('{"kind": "tier_changed", "term": 1}')
     with pytest.raises(LogCorrupt, match="use a newer shaketable"):
         log.read()
 
 
 def test_a_log_of_a_newer_schema_is_refused(log: RunLog) -> None:
-    path = log.run_path / "log" / "0000000001.json"
+    path = in_log(log) / "0000000001.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 99}))
     with pytest.raises(LogCorrupt, match="schema 99"):
         log.read()
@@ -197,7 +202,7 @@ def test_a_log_of_a_newer_schema_is_refused(log: RunLog) -> None:
 
 def test_a_record_edited_against_the_rules_is_refused_on_opening(log: RunLog) -> None:
     log.append(started(1))
-    path = log.run_path / "log" / "0000000002.json"
+    path = in_log(log) / "0000000002.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"attempt": 7}))
     with pytest.raises(LogViolation, match=r"record 2 .*the next one is 1"):
         open_run(log.run_path, CONFIGURATION)

@@ -189,8 +189,8 @@ def test_storage_paths_are_local_for_now() -> None:
     assert parse_storage_path("file:///tmp/a%20b") == Path("/tmp/a b")
     assert parse_storage_path("~/x") == Path.home().resolve() / "x"
     assert parse_storage_path("/tmp/../tmp/x") == Path("/tmp/x")
-    with pytest.raises(ConfigurationError, match=r"s3://\.\.\.: object stores are not supported yet"):
-        parse_storage_path("s3://key:secret@bucket/path")
+    with pytest.raises(ConfigurationError, match=r"ftp://\.\.\.: use a directory"):
+        parse_storage_path("ftp://key:secret@host/path")
 
 
 @pytest.mark.parametrize("bad", ["", "file://host/x", "file://relative", "a\0b"])

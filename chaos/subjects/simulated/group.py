@@ -98,7 +98,8 @@ class Group:
             try:
                 found = self.world.checkpoints.restore(given)
             except NotRestored as error:
-                self._raise(worker, f"OSError: the checkpoint to resume from could not be restored: {error}")
+                fork = worker.fork  # it waits in `get_checkpoint()` until it is killed
+                worker.agent.up(ev.CheckpointBroken(fork.attempt, fork.rank, given.checkpoint, str(error)))
                 return
             worker.step, worker.digest = found.step, found.digest
         worker.said = worker.step

@@ -118,7 +118,7 @@ class SimulatedRun:
 
     def leaks(self, waited_s: float) -> LeakCheck:
         state = self._final()
-        known = {commit.checkpoint for commit in state.commits} if state else set()
+        known = {*(commit.checkpoint for commit in state.commits), *state.quarantined} if state else set()
         files = [
             f"{name}: not committed, never removed"
             for name in self.world.checkpoints.files

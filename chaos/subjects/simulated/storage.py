@@ -38,10 +38,10 @@ class SimulatedRecords:
             raise StorageUnsettled(f"record {number}: the answer was lost")
         return True
 
-    def get(self, number: int) -> bytes | None:
+    def get(self, number: int, within_s: float = 0.0) -> bytes | None:
         return self.stored.get(number)
 
-    def highest(self) -> int:
+    def highest(self, after: int = 0) -> int:
         return max(self.stored, default=0)
 
     def where(self, number: int) -> str:

@@ -1,0 +1,47 @@
+"""Trying again where a storage fails for a while: back-off with jitter, a deadline, and a count of what was retried.
+
+The counts are of this process and only grow; what a driver or an agent has had to retry is told with `counts()`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+import stamina
+
+from shaketable.runtime.errors import StorageUnavailable
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 5.0
+
+Done = TypeVar("Done")
+_counts: Counter[str] = Counter()
+_lock = threading.Lock()
+
+
+def patiently(what: str, call: Callable[[], Done], within_s: float) -> Done:
+    """`call()`, again for `within_s` while it raises StorageUnavailable, StorageUnsettled included. `what` is the kind
+    of call, for the count: get, put, list, delete, append."""
+
+    def again(error: Exception) -> bool:
+        if not isinstance(error, StorageUnavailable):
+            return False
+        with _lock:
+            _counts[what] += 1
+        return True
+
+    for attempt in stamina.retry_context(
+        on=again, attempts=None, timeout=within_s, wait_initial=FIRST_WAIT_S, wait_max=LONGEST_WAIT_S,
+        wait_jitter=FIRST_WAIT_S * 4,
+    ):  # fmt: skip
+        with attempt:
+            return call()
+    raise AssertionError("stamina returns or raises")
+
+
+def counts() -> dict[str, int]:
+    """How many calls of each kind failed and were made again, or given up, since this process began."""
+    with _lock:
+        return dict(_counts)
