@@ -182,7 +182,10 @@ def _run(
     launch = Launch(configuration, cluster.address, storage, RUN_NAME, collector.config, 0)
     drivers = Drivers(under_test, launch, folder, collector, lambda: schedule.notify())
     schedule = Schedule(
-        arm(plan), Scene(cluster, collector, drivers, folder / "witness"), configuration.seed, progress
+        arm(plan),
+        Scene(cluster, collector, drivers, folder / "witness", Path(storage)),
+        configuration.seed,
+        progress,
     )
     watch = NodeWatch(cluster, collector)
     try:

@@ -125,6 +125,25 @@ def relaunch_driver(at: Trigger, changed: dict[str, Any] | None = None) -> Fault
     return FaultPlan("relaunch_driver", None, at, _given(changed=changed))
 
 
+def hurt_storage(
+    at: Trigger, effect: str = "slow_down", methods: tuple[str, ...] = (), key: str = "*", probability: float = 1.0,
+    times: int | None = None, latency_s: float = 0.0, bytes_per_s: float = 0.0, until: Trigger | None = None,
+) -> FaultPlan:  # fmt: skip
+    """The storage throttles ("slow_down"), errs ("internal_error"), refuses ("expired_credentials"), is out ("outage"),
+    breaks off ("reset", "truncate_answer"), loses answers ("lose_answer") or is slow ("latency", "bandwidth"):
+    requests of these methods for these keys (a pattern), at most `times`; until `until`, or the end of the run."""
+    arguments = _given(until=until, times=times)
+    arguments |= {"effect": effect, "methods": list(methods), "key": key, "probability": probability}
+    return FaultPlan(
+        "hurt_storage", None, at, {**arguments, "latency_s": latency_s, "bytes_per_s": bytes_per_s}
+    )
+
+
+def damage_checkpoint(at: Trigger, how: str = "corrupt", which: str = "latest") -> FaultPlan:
+    """Damage committed files on the disk: "corrupt", "truncate", "delete"; of the "latest" commit or of "all"."""
+    return FaultPlan("damage_checkpoint", None, at, {"how": how, "which": which})
+
+
 def reached(at: Trigger) -> FaultPlan:
     """No fault: demands that the run gets there, or else the experiment proves nothing and is INVALID."""
     return FaultPlan("reached", None, at)

@@ -31,6 +31,7 @@ class Configuration:
     elastic_resize_monitor_interval_s: float = 1.0
     heartbeat_timeout_s: float = 5.0
     notice_window_s: float = 0.0
+    storage_outage_s: float = 600.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
     # On TPU slices; empty: not. A slice's hosts have so many chips each, and one worker.

@@ -42,8 +42,10 @@ from shaketable.chaos.history import (
 from shaketable.chaos.landing import LOOK_EVERY_S, Armed, injected, never
 from shaketable.chaos.plan import FaultPlan, Plan
 from shaketable.chaos.subjects.simulated.agent import Worker
+from shaketable.chaos.subjects.simulated.crashing import CrashPoints
 from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
-from shaketable.chaos.subjects.simulated.faults import INJECTIONS, Injection
+from shaketable.chaos.subjects.simulated.faults import INJECTIONS
+from shaketable.chaos.subjects.simulated.injection import Injection
 from shaketable.chaos.subjects.simulated.run import RUNTIME_BUGS, SimulatedRun
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, Writer
 from shaketable.chaos.targets import Hit, TargetMissed
@@ -73,6 +75,7 @@ class Weather:
     pace: Pace = field(default_factory=Pace)
     settings: dict[str, Any] = field(default_factory=dict)
     pause_every_s: float = 0.0  # the machines of the run all stand still for PAUSE_S about so often; 0: never
+    points: CrashPoints | None = None
     heals: bool = False  # bring back capacity and driver when nothing goes on any more
 
 
@@ -118,7 +121,7 @@ class _Play:
         self.run_under_test = SimulatedRun(
             plan.configuration, self._rng, self.hear, self._watched_step, self._exited, hosts=weather.hosts,
             pace=weather.pace, settings=weather.settings, chance=weather.chance,
-            failed_by_weather=self._failed_by_weather,
+            failed_by_weather=self._failed_by_weather, points=weather.points, crashed=self._crashed,
         )  # fmt: skip
         self._timeline = self.run_under_test.timeline
         self.harness = Writer(self.run_under_test.world, "harness")
@@ -448,6 +451,13 @@ class _Play:
         for driver in list(self.run_under_test.drivers.values()):
             driver.paused(PAUSE_S)
         self._pause_later()
+
+    def _crashed(self, name: str, pid: int) -> None:
+        """Killed at a boundary of the storage: a driver, or an agent without a worker (pid 0)."""
+        self._weather_faults += 1
+        number = WEATHER_FAULT + self._weather_faults
+        self.harness.say(FaultInjected, fault=number, name=name, target={}, pids=[pid] if pid else [])
+        self.harness.say(FaultObserved, fault=number, name=name, evidence="gone", after_ms=0.0)
 
     # ---- help that is not in the method: a stated core comes back, so that the run can converge
 

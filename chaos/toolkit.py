@@ -108,6 +108,8 @@ sigkill_driver = _arming(method.sigkill_driver)
 sigterm_driver = _arming(method.sigterm_driver)
 sigint_driver = _arming(method.sigint_driver)
 relaunch_driver = _arming(method.relaunch_driver)
+hurt_storage = _arming(method.hurt_storage)
+damage_checkpoint = _arming(method.damage_checkpoint)
 reached = _arming(method.reached)
 
 

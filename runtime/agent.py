@@ -24,9 +24,9 @@ from pathlib import Path
 
 import ray
 
-from shaketable.runtime import checkpoints, nodecache, rayview, stacks, wire
+from shaketable.runtime import checkpoints, nodecache, rayview, retries, stacks, wire
 from shaketable.runtime import messages as msg
-from shaketable.runtime.errors import CheckpointCorrupt, ShaketableError
+from shaketable.runtime.errors import CheckpointCorrupt, ShaketableError, StorageUnavailable
 from shaketable.runtime.fold import checkpoint_name
 from shaketable.runtime.records import File
 from shaketable.runtime.storage import CHECKPOINTS, parse_storage_path
@@ -111,6 +111,7 @@ class _Loop:
         self._worker: _Worker | None = None
         self._pending_report: msg.Report | None = None
         self._reported_s = 0.0
+        self._stranded = False  # staged files that the storage never took, for people to save
         self._heard_s = time.monotonic()
         self._beat_s = 0.0
         self._server: subprocess.Popen[bytes] | None = None
@@ -193,7 +194,8 @@ class _Loop:
             self._server.kill() if self._forks is None else self._forks.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._server.wait(timeout=5)
-        shutil.rmtree(self._staging, ignore_errors=True)
+        if not self._stranded:
+            shutil.rmtree(self._staging, ignore_errors=True)
 
     # ---- from the driver
 
@@ -221,7 +223,7 @@ class _Loop:
                     self._tell_worker(message, message.attempt)
 
     def _shut_down(self, final: bool) -> None:
-        if final and self._setup is not None:
+        if final and self._setup is not None and not self._stranded:
             shutil.rmtree(self._run_directory, ignore_errors=True)
         raise _Leave
 
@@ -238,6 +240,7 @@ class _Loop:
 
     def _set_up(self, setup: msg.Setup) -> None:
         self._setup = setup
+        retries.be_patient(setup.storage_outage_s)
         _sweep_staging(self._place.directory)
         self._staging.mkdir(parents=True, exist_ok=True)
         ours, theirs = wire.pair()
@@ -391,7 +394,9 @@ class _Loop:
         source = Path(report.directory)
         name = checkpoint_name(report.index, worker.fork.term, report.attempt)
         target = parse_storage_path(self._setup.run_path) / CHECKPOINTS / name
-        future = self._pool.submit(checkpoints.upload, source, target, report.rank)
+        future = self._pool.submit(
+            retries.patiently, "upload", lambda: checkpoints.upload(source, target, report.rank)
+        )
 
         def finished(future: Future[list[File]]) -> None:
             self._later(lambda: self._uploaded(report, future))
@@ -406,7 +411,12 @@ class _Loop:
         if error is None:
             self._driver.send(msg.Uploaded(**who, files=future.result()))
         else:
-            self._driver.send(msg.UploadFailed(**who, detail=str(error)))
+            outage = isinstance(error, StorageUnavailable)
+            where = f"; the files lie in {report.directory} on {self._place.node_ip}" if outage else ""
+            self._driver.send(msg.UploadFailed(**who, detail=f"{error}{where}", outage=outage))
+            if outage:
+                self._stranded = True
+                return  # the run ends now; the worker must not take it for its own failure
         if report.staged and report.directory is not None:
             shutil.rmtree(report.directory, ignore_errors=True)
         done = msg.UploadDone(index=report.index, error=str(error) if error else None)

@@ -23,6 +23,7 @@ ACCOUNT_OF: Mapping[Cause, Account | None] = {
     "resized": None,
     "driver_lost": None,
     "interrupted": None,
+    "storage_outage": None,  # the run ends with it
     "checkpoint_corrupt": None,  # every one takes a commit away, so it cannot go on for ever
 }
 

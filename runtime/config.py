@@ -81,11 +81,11 @@ class RunConfig:
     `fence_check_s` between looks for a newer driver; `hold_timeout_s` for all ranks to stop at one report;
     `finish_uploads_s` for the uploads of an attempt that ended; `commit_timeout_s` until a rank that has not passed a
     checkpoint's report is named; `start_settle_s` for agents on their way at the first start; `unit_wait_s` below min
-    until what is held is given back for a while. `notice_window_s` are further
-    preemption notices waited for after the first, half of the time to its deadline at most, so that staggered ones make
-    one restart. `hang_timeout_s` without a new report of the slowest rank end the
-    attempt as hung (None: never; a checkpoint under way is not counted), before its first report
-    `first_step_timeout_s` where that is longer. `preload`: modules imported once per node, before any worker is
+    until what is held is given back for a while; `storage_outage_s` of a storage that cannot be reached until the run
+    ends, saying what is safe. `notice_window_s` are further preemption notices waited for after the first, half of the
+    time to its deadline at most, so that staggered ones make one restart. `hang_timeout_s` without a new report of
+    the slowest rank end the attempt as hung (None: never; a checkpoint under way is not counted), before its first
+    report `first_step_timeout_s` where that is longer. `preload`: modules imported once per node, before any worker is
     forked. `on_config_change`: "error" or "accept" for a name reused with another `train_loop_config`.
     """
 
@@ -105,6 +105,7 @@ class RunConfig:
     start_settle_s: float = 15.0
     unit_wait_s: float = 300.0
     notice_window_s: float = 0.0
+    storage_outage_s: float = 600.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
 

@@ -138,10 +138,13 @@ class UploadFinished(msgspec.Struct, frozen=True, gc=False):
 
 
 class UploadFailed(msgspec.Struct, frozen=True, gc=False):
+    """`outage`: it has been tried for `storage_outage_s`, and the staged files are kept."""
+
     attempt: int
     rank: int
     index: int
     detail: str
+    outage: bool = False
 
 
 class HoldAnswered(msgspec.Struct, frozen=True, gc=False):

@@ -259,7 +259,7 @@ class Executor:
 
     def _check_fence(self) -> None:
         try:
-            self._log.check_fence()
+            self._log.check_fence(self._config.fence_check_s)
         except Fenced as error:
             self._post(ev.LogFailed(str(error), fenced=True))
         except StorageError as error:
@@ -393,6 +393,7 @@ class Executor:
                 task=self._job.task, run_path=str(self._log.run_path), run_key=self._key,
                 name=self._config.name, preload=list(self._job.preload), sys_path=list(self._job.sys_path),
                 heartbeat_s=self._beat_s, lease_s=self._config.driver_lease_s,
+                storage_outage_s=self._config.storage_outage_s,
             ),
         )  # fmt: skip
         for message in others:
@@ -500,7 +501,7 @@ def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:
         case msg.Uploaded(attempt=attempt, rank=rank, index=index, files=files):
             return ev.UploadFinished(attempt, rank, index, tuple(files))
         case msg.UploadFailed(attempt=attempt, rank=rank, index=index, detail=detail):
-            return ev.UploadFailed(attempt, rank, index, detail)
+            return ev.UploadFailed(attempt, rank, index, detail, message.outage)
         case msg.HoldAnswer(attempt=attempt, rank=rank, returned=returned):
             return ev.HoldAnswered(attempt, rank, returned)
         case msg.HoldReached(attempt=attempt, rank=rank, index=index):

@@ -29,6 +29,7 @@ class Setup(Message, frozen=True, kw_only=True, tag="setup"):
     sys_path: list[str]
     heartbeat_s: float
     lease_s: float
+    storage_outage_s: float
 
 
 class Ping(Message, frozen=True, kw_only=True, tag="ping"):
@@ -221,6 +222,7 @@ class UploadFailed(Message, frozen=True, kw_only=True, tag="upload_failed"):
     rank: int
     index: int
     detail: str
+    outage: bool = False
 
 
 class HoldAnswer(Message, frozen=True, kw_only=True, tag="hold_answer"):

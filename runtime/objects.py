@@ -28,7 +28,6 @@ CONNECT_S, SMALL_S, LARGE_S = (
     15,
     120,
 )  # deadlines of a request: until connected; of few bytes; of a part of many
-PATIENCE_S = 60.0  # for one call in all, unless its caller says otherwise
 PART = 8 << 20
 PARTS_AT_ONCE = 8
 _BACKOFF: dict[str, Any] = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5)}
@@ -80,7 +79,7 @@ def create(path: ObjectPath, data: bytes) -> bool:
     return True
 
 
-def read(path: ObjectPath, within_s: float = PATIENCE_S) -> bytes:
+def read(path: ObjectPath, within_s: float | None = None) -> bytes:
     """Raises FileNotFoundError, StorageUnavailable."""
     return _patiently("get", path, lambda: bytes(obstore.get(_store(path), path.key).bytes()), within_s)
 
@@ -91,7 +90,7 @@ def read_range(path: ObjectPath, start: int, length: int) -> memoryview:
     def call() -> memoryview:
         return memoryview(obstore.get_range(_store(path, large=True), path.key, start=start, length=length))
 
-    return _patiently("get", path, call, PATIENCE_S)
+    return _patiently("get", path, call)
 
 
 def size(path: ObjectPath) -> int:
@@ -118,7 +117,7 @@ def write_parts(path: ObjectPath, parts: Callable[[], Iterator[bytes]]) -> None:
     _patiently("put", path, call)
 
 
-def sizes(path: ObjectPath, after: str = "", within_s: float = PATIENCE_S) -> dict[str, int]:
+def sizes(path: ObjectPath, after: str = "", within_s: float | None = None) -> dict[str, int]:
     """What lies below `path`: name -> bytes, of names behind `after` only. A listing may be late."""
     prefix = f"{path.key}/"
 
@@ -178,7 +177,7 @@ def forget(path: ObjectPath) -> None:
                 _stores.pop((path.root, large), None)
 
 
-def _patiently(what: str, path: ObjectPath, call: Callable[[], Done], within_s: float = PATIENCE_S) -> Done:
+def _patiently(what: str, path: ObjectPath, call: Callable[[], Done], within_s: float | None = None) -> Done:
     def once() -> Done:
         with _explained(what, path, StorageUnavailable):
             return call()
@@ -227,7 +226,7 @@ def _connect(root: str, large: bool) -> ObjectStore:
     }
     given: dict[str, Any] = {"endpoint": endpoint} if endpoint and root.startswith("s3:") else {}
     retries: dict[str, Any] = {"max_retries": 8 if large else 0, "backoff": _BACKOFF}
-    retries["retry_timeout"] = timedelta(seconds=PATIENCE_S)
+    retries["retry_timeout"] = timedelta(seconds=60)
     store = from_url(root, client_options=options, retry_config=retries, config=given or None)  # type: ignore[call-overload]
     assert isinstance(store, (S3Store, GCSStore, AzureStore)), f"{root} is one of {SCHEMES}"
     return store

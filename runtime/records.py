@@ -16,7 +16,7 @@ Account = Literal["max_failures", "max_preemption_failures", "max_start_failures
 ACCOUNTS: tuple[Account, ...] = ("max_failures", "max_preemption_failures", "max_start_failures")
 Cause = Literal[
     "finished", "worker_error", "worker_death", "node_lost", "hung", "preempted", "start_failed", "resized",
-    "driver_lost", "interrupted", "checkpoint_corrupt",
+    "driver_lost", "interrupted", "checkpoint_corrupt", "storage_outage",
 ]  # fmt: skip
 
 

@@ -19,11 +19,18 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 5.0
 Done = TypeVar("Done")
 _counts: Counter[str] = Counter()
 _lock = threading.Lock()
+_patience_s = 60.0
 
 
-def patiently(what: str, call: Callable[[], Done], within_s: float) -> Done:
+def be_patient(seconds: float) -> None:
+    """From now on calls of this process are tried so long where nobody says otherwise (`storage_outage_s`)."""
+    global _patience_s
+    _patience_s = seconds
+
+
+def patiently(what: str, call: Callable[[], Done], within_s: float | None = None) -> Done:
     """`call()`, again for `within_s` while it raises StorageUnavailable, StorageUnsettled included. `what` is the kind
-    of call, for the count: get, put, list, delete, append."""
+    of call, for the count: get, put, list, delete, append, upload."""
 
     def again(error: Exception) -> bool:
         if not isinstance(error, StorageUnavailable):
@@ -32,8 +39,9 @@ def patiently(what: str, call: Callable[[], Done], within_s: float) -> Done:
             _counts[what] += 1
         return True
 
+    timeout_s = _patience_s if within_s is None else within_s
     for attempt in stamina.retry_context(
-        on=again, attempts=None, timeout=within_s, wait_initial=FIRST_WAIT_S, wait_max=LONGEST_WAIT_S,
+        on=again, attempts=None, timeout=timeout_s, wait_initial=FIRST_WAIT_S, wait_max=LONGEST_WAIT_S,
         wait_jitter=FIRST_WAIT_S * 4,
     ):  # fmt: skip
         with attempt:

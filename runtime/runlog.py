@@ -24,13 +24,12 @@ from shaketable.runtime.errors import (
     StorageUnsettled,
 )
 from shaketable.runtime.fold import FIRST_NUMBER, RunState, apply, fold
-from shaketable.runtime.objects import PATIENCE_S, ObjectPath
+from shaketable.runtime.objects import ObjectPath
 from shaketable.runtime.records import SCHEMA, AnyRecord, Opened
 from shaketable.runtime.retries import patiently
 from shaketable.runtime.reuse import check_reuse, recordable
 from shaketable.runtime.storage import CHECKPOINTS, LOG, Records, RunPath, make_directory, records_of
 
-_SETTLE_S = 60.0  # how long an answer that was lost is asked for again
 _OPEN_TRIES = 1000  # each lost to another driver that got further: somebody makes progress
 
 
@@ -64,12 +63,12 @@ class RunLog:
             self.state = fold(self._read_from(self.state.next_number), self.state)
             return self.state
 
-    def peek(self, number: int, within_s: float = PATIENCE_S) -> AnyRecord | None:
+    def peek(self, number: int, within_s: float | None = None) -> AnyRecord | None:
         """The record at this number, None if there is none yet. One read, tried for `within_s`."""
         data = self._records.get(number, within_s)
         return None if data is None else self._decode(number, data)
 
-    def check_fence(self, within_s: float = PATIENCE_S) -> None:
+    def check_fence(self, within_s: float | None = None) -> None:
         """Raise Fenced if another driver has taken the run over (protocols 2.1). One read, tried for `within_s`."""
         if self._fenced is not None:
             raise self._fenced
@@ -179,7 +178,7 @@ class RunLog:
         return record
 
 
-def append_settled(log: RunLog, record: AnyRecord, within_s: float = _SETTLE_S) -> tuple[int, AnyRecord]:
+def append_settled(log: RunLog, record: AnyRecord, within_s: float | None = None) -> tuple[int, AnyRecord]:
     """`log.append`, the same record again for as long as it is not known whether it was written (protocols 1.2)."""
     return patiently("append", lambda: log.append(record), within_s)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from shaketable.runtime import objects
 from shaketable.runtime.objects import ObjectPath
+from shaketable.runtime.storage import RunPath
 
 STACKS = "stacks"  # below the directory of a run
 ANSWERS_S = 2.0
@@ -84,12 +85,11 @@ def _main_thread(text: str) -> str:
     return text.partition("Current thread")[2].partition("\nThread ")[0]
 
 
-def save(run_path: Path | ObjectPath, attempt: int, rank: int, text: str) -> None:
+def save(run_path: RunPath, attempt: int, rank: int, text: str) -> None:
     """Raises OSError, StorageError."""
-    folder, name = run_path / STACKS / f"attempt-{attempt:04d}", f"rank-{rank}.txt"
-    text = text or "the worker did not answer\n"
+    folder, text = run_path / STACKS / f"attempt-{attempt:04d}", text or "the worker did not answer\n"
     if isinstance(folder, ObjectPath):
-        objects.write(folder / name, text.encode())
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        objects.write(folder / f"rank-{rank}.txt", text.encode())
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"rank-{rank}.txt").write_text(text)

@@ -15,7 +15,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from shaketable.runtime import objects
-from shaketable.runtime.errors import ConfigurationError, StorageError, StorageUnsettled
+from shaketable.runtime.errors import ConfigurationError, StorageError, StorageUnavailable, StorageUnsettled
 from shaketable.runtime.objects import ObjectPath
 
 RunPath = Path | ObjectPath
@@ -137,7 +137,7 @@ def _write_synced(temporary: Path, data: bytes) -> None:
                 raise OSError(f"only a part of the {len(data)} bytes was written; is the disk full?")
             os.fsync(file.fileno())
     except OSError as error:
-        raise StorageError(
+        raise StorageUnavailable(
             f"nothing was written: {error}. Free space or repair {temporary.parent}"
         ) from error
 
@@ -172,7 +172,7 @@ class Records(Protocol):
     """Numbered records, each created once and never changed or deleted."""
 
     def create(self, number: int, data: bytes) -> bool: ...
-    def get(self, number: int, within_s: float = objects.PATIENCE_S) -> bytes | None: ...
+    def get(self, number: int, within_s: float | None = None) -> bytes | None: ...
     def highest(self, after: int = 0) -> int: ...
     def where(self, number: int) -> str: ...
 
@@ -187,7 +187,7 @@ class LocalRecords:
         """True: created and durable. False: the number was taken. Raises StorageError, StorageUnsettled."""
         return create_once(self._path(number), data)
 
-    def get(self, number: int, within_s: float = objects.PATIENCE_S) -> bytes | None:
+    def get(self, number: int, within_s: float | None = None) -> bytes | None:
         try:
             return self._path(number).read_bytes()
         except FileNotFoundError:
@@ -238,7 +238,7 @@ class ObjectRecords:
         """As LocalRecords.create. False is no more than "taken": a lost answer of our own may have done it."""
         return objects.create(self._path(number), data)
 
-    def get(self, number: int, within_s: float = objects.PATIENCE_S) -> bytes | None:
+    def get(self, number: int, within_s: float | None = None) -> bytes | None:
         try:
             return objects.read(self._path(number), within_s)
         except FileNotFoundError:

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 import ray
 
-from shaketable.runtime import checkpoints, fold
+from shaketable.runtime import checkpoints, fold, retries
 from shaketable.runtime import events as ev
 from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.backends.jax import JaxBackend
@@ -28,6 +28,7 @@ from shaketable.runtime.runlog import RunLog, open_run
 from shaketable.runtime.settings import settings_of
 from shaketable.runtime.storage import CHECKPOINTS, check_writable, locate_run
 
+_TIDY_S = 10.0
 _PRELOAD = ("shaketable.runtime.worker", "cloudpickle")
 _PLATFORMS = {"CPU": "cpu", "GPU": "cuda", "TPU": "tpu"}  # as jax calls them
 
@@ -104,6 +105,7 @@ class ElasticTrainer:
         committed so far kept; ConfigurationError before anything is started.
         """
         run_path = locate_run(self._run.storage_path, self._run.name)
+        retries.be_patient(self._run.storage_outage_s)
         check_writable(run_path.parent)
         if not ray.is_initialized():
             ray.init()
@@ -133,7 +135,7 @@ class ElasticTrainer:
 
     def _conclude(self, end: ev.FinishRun, log: RunLog) -> Result:
         if end.outcome != "fenced":
-            collect(log.run_path, log.state)
+            _tidy_up(log)
         match end.outcome:
             case "finished":
                 return self._result(log)
@@ -192,6 +194,17 @@ def read_result(storage_path: str, name: str) -> fold.RunState:
     if state.next_number == fold.FIRST_NUMBER:
         raise StorageError(f"there is no run {name!r} in {storage_path}: {run_path} has no records")
     return state
+
+
+def _tidy_up(log: RunLog) -> None:
+    """Not at the price of the result: what stays, the next driver of this name collects."""
+    retries.be_patient(_TIDY_S)
+    try:
+        collect(log.run_path, log.state)
+    except StorageError as error:
+        print(
+            f"shaketable: {log.run_path.name}: uploads that were cut off are not removed: {error}", flush=True
+        )
 
 
 def _attempts(state: fold.RunState) -> list[AttemptSummary]:

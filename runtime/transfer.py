@@ -5,6 +5,7 @@ A difference is believed only when the storage gives it twice: a bad read must n
 
 from __future__ import annotations
 
+import errno
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar, overload
 
 from shaketable.runtime import objectfiles
-from shaketable.runtime.errors import CheckpointCorrupt, StorageError
+from shaketable.runtime.errors import CheckpointCorrupt, StorageError, StorageUnavailable
 from shaketable.runtime.hashing import checksum_file, copy_hashed, forget_cached, new_buffer
 from shaketable.runtime.objects import ObjectPath
 from shaketable.runtime.records import CheckpointCommitted, File
@@ -22,6 +23,13 @@ from shaketable.runtime.storage import CHECKPOINTS, RunPath
 _THREADS = 3  # some copy while others wait for the disk; their buffers, 12 MiB, are all the memory used
 _FEW_FILES, _FEW_BYTES = 8, 1 << 20  # below, starting threads costs more than they save
 _READS = 2
+# A disk that is full or fails, a mount that is gone, rights that were taken away: what can come back in a while.
+_MAY_PASS = frozenset(
+    {
+        errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN,
+        errno.EACCES, errno.EPERM, errno.EHOSTDOWN, errno.EREMOTEIO,
+    }
+)  # fmt: skip
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
@@ -84,7 +92,8 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{what}: {error}. Check the rights and the free space there") from error
+        kind = StorageUnavailable if error.errno in _MAY_PASS else StorageError
+        raise kind(f"{what}: {error}. Check the rights and the free space there") from error
 
 
 @overload

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from shaketable.chaos.faults.add_node import AddNode
 from shaketable.chaos.faults.base import Fault, Scene
+from shaketable.chaos.faults.damage_checkpoint import DamageCheckpoint
 from shaketable.chaos.faults.drain_node import DrainNode
 from shaketable.chaos.faults.freeze_node import FreezeNode
 from shaketable.chaos.faults.freeze_worker import FreezeWorker
 from shaketable.chaos.faults.hang_worker import HangWorker
+from shaketable.chaos.faults.hurt_storage import HurtStorage
 from shaketable.chaos.faults.raise_in_worker import RaiseInWorker
 from shaketable.chaos.faults.reached import Reached
 from shaketable.chaos.faults.relaunch_driver import RelaunchDriver
@@ -25,5 +27,6 @@ FAULTS: dict[str, type[Fault]] = {
     for fault in (
         SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigtermNode, SigkillNode, FreezeNode, DrainNode,
         AddNode, SigkillDriver, SigtermDriver, SigintDriver, RelaunchDriver, Reached,
+        HurtStorage, DamageCheckpoint,
     )
 }  # fmt: skip

@@ -11,13 +11,16 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from shaketable.chaos import processes
 from shaketable.chaos.collector import Collector
 from shaketable.chaos.history import AnyEvent, DriverExited, DriverStarted, RunEnded, read_events
 from shaketable.chaos.targets import Hit, Thing
 from shaketable.clusters.protocol import Cluster
+
+if TYPE_CHECKING:  # needs the extra `storage`
+    from shaketable.chaos.faults.storage.gateway import Gateway
 
 
 class Drivers(Protocol):
@@ -36,6 +39,8 @@ class Scene:
     collector: Collector
     drivers: Drivers
     directory: Path  # the witnesses' directory: what is left here reaches every worker of the run
+    storage: Path = Path()  # where the run keeps its log and checkpoints
+    gateway: Gateway | None = None  # between the run and its object store
 
 
 class Fault:

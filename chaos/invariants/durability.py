@@ -17,7 +17,7 @@ from shaketable.chaos.plan import Finding
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
 
 NAME = "durability"
-DAMAGING = ("corrupt_checkpoint", "truncate_checkpoint", "delete_checkpoint_file")
+DAMAGING = ("damage_checkpoint",)
 
 
 def durability(history: History) -> Finding:

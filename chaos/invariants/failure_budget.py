@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shaketable.chaos.history import FaultInjected, TermBegan
+from shaketable.chaos.history import FaultInjected, FaultObserved, TermBegan
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
 from shaketable.chaos.invariants.ledger import (
     FAILURES,
@@ -186,7 +186,17 @@ def _beyond(spent: Counter[str], settings: Configuration) -> str | None:
 
 def _gave_up(spent: Counter[str], history: History, last: End, finale: Finale) -> bool:
     other = last.account == STARTS or last.cause in ("storage", "start_failed")
+    other = other or _storage_ended_it(history, last)
     return not other and _beyond(spent, history.settings(finale.term)) is None
+
+
+def _storage_ended_it(history: History, last: End) -> bool:
+    """An outage that somebody caused, or damage that left no checkpoint: then no budget has to be spent."""
+    landed = {event.name for event in history.all(FaultObserved)}
+    if last.cause == "storage_outage":
+        return "hurt_storage" in landed
+    gone = history.quarantined() | history.deleted()
+    return "damage_checkpoint" in landed and {commit.checkpoint for commit in history.commits} <= gone
 
 
 def _within(spent: Counter[str], settings: Configuration) -> str:

@@ -40,6 +40,13 @@ RECLAIMS = ("sigkill_worker", "sigkill_node", "freeze_node")  # what the end of 
 HEEDING = ("HOLDING", "PREEMPTING")  # the state in which a controller, ours or Ray Train's, follows a notice
 LEAVING = ("STOPPING", "WAITING", "BACKOFF", "FAILED", "INTERRUPTED")
 DRIVER_FAULTS = ("sigkill_driver", "sigterm_driver", "sigint_driver", "relaunch_driver")
+LEFT = (
+    "resized",
+    "preempted",
+    "interrupted",
+    "storage_outage",
+    "checkpoint_corrupt",
+)  # decided, not suffered
 OWN_FAILURE = -1  # stands for the job's own `fail_at` among the numbers of faults
 
 
@@ -210,7 +217,7 @@ def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
 def _left_already(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
     """Whether the attempt was being left on purpose when it was hit: it ends as that, however long its last rank takes.
     Or the fault was a notice, and it was left before anybody could read that."""
-    if attempt.end is None or attempt.end.cause not in ("resized", "preempted", "interrupted"):
+    if attempt.end is None or attempt.end.cause not in LEFT:
         return False
     if fault.name in ANNOUNCED and not _read(history, attempt, fault):
         return True

@@ -21,7 +21,7 @@ def no_leaks(history: History) -> Finding:
     if not checks:
         return not_applicable(NAME, "nobody looked what was left")
     last = checks[-1]
-    files = [] if _cut_short(history) else last.files
+    files = [] if _cut_short(history) or history.storage_out_of_reach else last.files
     theirs = [line for line in files if history.own_job and line.endswith(CUT_OFF)]
     left = [*last.processes, *last.cluster, *(line for line in files if line not in theirs)]
     if left:

@@ -130,6 +130,8 @@ def _log(history: History) -> Iterator[str]:
         return
     finales = [entry for entry in history.of(Finale) if entry.term <= ended.term]
     last = finales[-1] if finales else None
+    if last is None and ended.outcome == "failed" and history.storage_out_of_reach and _log_is_gone(ended):
+        return
     if ended.outcome in ("finished", "failed") and (last is None or last.outcome != ended.outcome):
         yield f"said {ended.outcome}, the log says {last.outcome if last else 'nothing of an end'}"
     for said in history.all(RunEnded):

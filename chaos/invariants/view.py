@@ -24,6 +24,8 @@ from shaketable.chaos.history import (
     DriverStarted,
     Event,
     ExperimentBegan,
+    FaultHealed,
+    FaultObserved,
     HistoryError,
     LogRecord,
     NodeJoined,
@@ -261,6 +263,15 @@ class History:
 
     def deleted(self) -> set[str]:
         return {entry.checkpoint for entry in self.of(Deletion)}
+
+    @property
+    def storage_out_of_reach(self) -> bool:
+        """The storage was still hurt when the last driver exited: that could not end its attempt in the log, nor remove
+        anything."""
+        hurt = {event.fault for event in self.all(FaultObserved) if event.name == "hurt_storage"}
+        exits = [launch.exited.at_s for launch in self.launches if launch.exited is not None]
+        healed = {e.fault for e in self.all(FaultHealed) if exits and e.at_s < max(exits)}
+        return bool(hurt - healed) and bool(self.attempts) and self.attempts[-1].end is None
 
     def committed_step(self, commit: Commit) -> Stepped | None:
         """What was testified, with a checkpoint, for the report that `commit` made durable."""

@@ -107,7 +107,7 @@ def _objects_left(run: ObjectPath, known: set[str]) -> list[str]:
     return [
         f"{'/'.join(place)}: neither a record nor of a commit"
         for place in places
-        if not (place[0] == LOG or (place[0] == CHECKPOINTS and place[1] in known))
+        if not (place[0] in (LOG, STACKS) or (place[0] == CHECKPOINTS and place[1] in known))
     ]
 
 

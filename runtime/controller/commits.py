@@ -6,6 +6,7 @@ from shaketable.runtime import attempt as at
 from shaketable.runtime import events as ev
 from shaketable.runtime import fold, retention, shards
 from shaketable.runtime import records as rec
+from shaketable.runtime.attempt import Ending
 from shaketable.runtime.controller import endings, holding, starting
 from shaketable.runtime.controller.model import Model
 from shaketable.runtime.controller.table import HOLDING, STOPPING
@@ -36,6 +37,10 @@ def on_upload_failed(m: Model, event: ev.UploadFailed) -> None:
     m.do(ev.Warn(f"rank {event.rank}'s checkpoint of report {event.index} was not uploaded: {event.detail}"))
     at.dropped(m.live, event.index)
     m.live.moved_s = m.now
+    if event.outage and m.state is not STOPPING:
+        node = m.live.nodes[event.rank]
+        endings.leave(m, Ending("storage_outage", event.detail, event.rank, node))
+        return
     settle_uploads(m)
 
 

@@ -130,7 +130,7 @@ def on_log_failed(m: Model, event: ev.LogFailed) -> None:
     if event.fenced:
         leasing.finish(m, FENCED, "fenced", event.detail)
     else:
-        leasing.finish(m, FAILED, "failed", event.detail)
+        leasing.finish(m, FAILED, "failed", f"{event.detail}. {endings.whats_safe(m.run)}")
 
 
 HANDLERS: Mapping[type, Callable[[Model, Any], None]] = {

@@ -70,6 +70,16 @@ def on_broken(m: Model, event: ev.CheckpointBroken) -> None:
         leave(m, Ending("checkpoint_corrupt", event.detail, event.rank, node))
 
 
+def whats_safe(run: fold.RunState) -> str:
+    """For the error of a run that its storage has ended."""
+    if run.latest is None:
+        return "Nothing had been committed"
+    return (
+        f"Safe is the commit of report {run.latest.index} ({run.latest.checkpoint}):"
+        " launch the same name again to go on from it"
+    )
+
+
 def corrupt_error(m: Model) -> str:
     names = ", ".join(m.run.quarantined[-3:])
     return (
@@ -148,6 +158,8 @@ def close(m: Model, ending: Ending) -> None:
         leasing.finish(m, FINISHED, "finished", metrics=attempt.last_metrics)
     elif account and (limit := exceeded(m)) is not None:
         leasing.fail(m, exceeded_error(m, limit, _described(ending)))
+    elif ending.cause == "storage_outage":
+        leasing.fail(m, f"the storage could not be reached: {ending.detail}. {whats_safe(m.run)}")
     elif m.run.all_corrupt:
         leasing.fail(m, corrupt_error(m))
     elif m.interrupted:

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from shaketable.chaos.method import (
         add_node,
         after,
+        damage_checkpoint,
         drain_node,
         event,
         freeze_node,
         freeze_worker,
         hang_worker,
+        hurt_storage,
         node,
         raise_in_worker,
         randomly,
@@ -37,10 +39,10 @@ if TYPE_CHECKING:
     from shaketable.suites.shaking import ShakeFailed, ShakeInvalid, Shaken, shake
 
 __all__ = [
-    "Recorder", "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "drain_node", "event", "freeze_node",
-    "freeze_worker", "hang_worker", "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver",
-    "shake", "sigint_driver", "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node",
-    "state", "step",
+    "Recorder", "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "damage_checkpoint",
+    "drain_node", "event", "freeze_node", "freeze_worker", "hang_worker", "hurt_storage", "node",
+    "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake", "sigint_driver",
+    "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state", "step",
 ]  # fmt: skip
 SHAKING = ("ShakeFailed", "ShakeInvalid", "Shaken", "shake")  # the rest is the vocabulary of a method
 

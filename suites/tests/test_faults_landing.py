@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from shaketable.chaos import engine, processes
 from shaketable.chaos.collector import Collector, CollectorError
 from shaketable.chaos.faults import FAULTS, Fault, Scene
 from shaketable.chaos.faults.raise_in_worker import RaiseInWorker
+from shaketable.chaos.faults.storage.gateway import Gateway
 from shaketable.chaos.history import (
     AnyEvent,
+    Committed,
     DriverExited,
     DriverStarted,
     FaultHealed,
@@ -46,6 +49,8 @@ FAULT_PLANS = {
     "sigterm_driver": FaultPlan("sigterm_driver", None, AT),
     "sigint_driver": FaultPlan("sigint_driver", None, AT),
     "relaunch_driver": FaultPlan("relaunch_driver", None, AT),
+    "hurt_storage": FaultPlan("hurt_storage", None, AT, {"effect": "slow_down", "methods": ["GET"]}),
+    "damage_checkpoint": FaultPlan("damage_checkpoint", None, AT),
     "reached": FaultPlan("reached", None, AT),
 }
 
@@ -59,13 +64,32 @@ class Stage:
         self.workers = [sleeper(), sleeper()]
         self.driver = driver or sleeper()
         self.started: list[subprocess.Popen[bytes]] = []
-        self.scene = Scene(self.cluster, self.collector, self, folder / "witness")
+        self.storage = folder / "storage" / "run"
+        self.gateway = Gateway("http://127.0.0.1:9").__enter__()
+        self._over = threading.Event()
+        threading.Thread(target=self._ask, daemon=True).start()
+        self.scene = Scene(
+            self.cluster, self.collector, self, folder / "witness", folder / "storage", self.gateway
+        )
 
     def start(self, changed: dict[str, Any]) -> int:
         self.started.append(sleeper())
         return self.started[-1].pid
 
+    def _ask(self) -> None:
+        """The run, as its storage knows it."""
+        while not self._over.wait(0.05):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{self.gateway.endpoint}/bucket/run/log/1", timeout=5).close()
+
+    def commit(self) -> None:
+        for name in ("000001-t1-a1", "000002-t1-a1"):
+            (self.storage / "checkpoints" / name).mkdir(parents=True)
+            (self.storage / "checkpoints" / name / "state").write_bytes(name.encode())
+            self.collector.testify(Committed(term=1, attempt=1, index=int(name[:6]), checkpoint=name))
+
     def introduce(self) -> None:
+        self.commit()
         self.collector.testify(DriverStarted(launch=0, pid=self.driver.pid))
         threading.Thread(target=self._wait, daemon=True).start()
         for rank, worker in enumerate(self.workers):
@@ -102,6 +126,8 @@ class Stage:
         return self.collector.snapshot()
 
     def close(self) -> None:
+        self._over.set()
+        self.gateway.__exit__()
         for process in [*self.workers, self.driver, *self.started]:
             process.kill()
             process.wait(10)
@@ -205,6 +231,22 @@ def test_a_driver_that_ignores_sigterm_is_no_evidence(
     monkeypatch.setattr(FAULTS["sigterm_driver"], "observe_within_s", 0.3)
     with contextlib.closing(Stage(tmp_path, ignoring("SIGTERM"))) as stage:
         assert only(stage.play(FAULT_PLANS["sigterm_driver"]), FaultMissed)
+
+
+@pytest.mark.parametrize(
+    ("how", "left"), [("corrupt", b"000002,t1-a1"), ("truncate", b"000002"), ("delete", None)]
+)
+def test_only_the_latest_checkpoint_is_damaged(stage: Stage, how: str, left: bytes | None) -> None:
+    stage.play(FaultPlan("damage_checkpoint", None, AT, {"how": how}))
+    older, latest = sorted((stage.storage / "checkpoints").iterdir())
+    assert (older / "state").read_bytes() == b"000001-t1-a1"
+    assert [path.read_bytes() for path in latest.iterdir()] == ([left] if left is not None else [])
+
+
+def test_storage_is_hurt_until_it_is_healed(stage: Stage) -> None:
+    hurt = FaultPlan("hurt_storage", None, AT, {"effect": "outage", "until": {"after": 0}})
+    events = stage.play(hurt)
+    assert len(only(events, FaultHealed)) == 1 and stage.gateway.counts() == {}
 
 
 def test_every_fault_has_a_file_of_its_own() -> None:

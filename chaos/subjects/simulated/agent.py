@@ -78,6 +78,10 @@ class SimulatedAgent:
         self._silent = 0
         node.on_change.append(self._on_node)
 
+    def gone(self) -> bool:
+        """Its storage operation may have been the one at whose boundary it was killed."""
+        return not self.alive
+
     # ---- the connection
 
     def up(self, event: ev.Event) -> None:

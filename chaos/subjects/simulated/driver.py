@@ -38,7 +38,6 @@ from shaketable.runtime.runlog import RunLog, take_over
 from shaketable.runtime.settings import settings_of
 
 RUN = Path("run")
-SETTLE_S = 60.0  # an append whose answer was lost is tried again for so long
 RETRY_AGENT_S = 1.0
 EXIT_CODES: dict[str, int] = {"finished": 0, "failed": 1, "fenced": 1}
 
@@ -66,8 +65,8 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
             max_failures_without_progress=configuration.max_failures_without_progress,
         ),
         checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
-        heartbeat_timeout_s=configuration.heartbeat_timeout_s, hang_timeout_s=configuration.hang_timeout_s,
-        notice_window_s=configuration.notice_window_s,
+        heartbeat_timeout_s=configuration.heartbeat_timeout_s, notice_window_s=configuration.notice_window_s,
+        storage_outage_s=configuration.storage_outage_s, hang_timeout_s=configuration.hang_timeout_s,
         first_step_timeout_s=configuration.first_step_timeout_s, **settings,
     )  # fmt: skip
     return Given(scaling, run, recordable(as_json(scaling, run, configuration.job_config, "simulated")))
@@ -136,6 +135,9 @@ class SimulatedDriver:
             self._end("interrupted", code=128 + self._signal)
             return
         world = self.world
+        if world.records.hurt.ask("GET", "run/log/0000000001.json", 0).refused:
+            world.timeline.later(1.0, self._open)
+            return
         log = self._log = self._new_log()
         logs = itertools.chain([log], iter(self._new_log, None))
         self._scribe = Scribe(log, self._writer)
@@ -154,11 +156,13 @@ class SimulatedDriver:
         self._log = log
         if state.outcome == "finished":
             for name in orphans(world.checkpoints.files, state):
-                world.checkpoints.delete(name)
+                self._remove(name)
             self._end("finished", metrics=state.metrics)
             return
         for name in state.deleted:
-            world.checkpoints.delete(name)
+            self._remove(name)
+        if self._killed():
+            return
         number = log.state.next_number - 1
         opening = log.peek(number)
         assert opening is not None
@@ -277,7 +281,7 @@ class SimulatedDriver:
         try:
             number, stored = self._log.append(record)
         except StorageUnsettled as error:
-            if timeline.now - began_s < SETTLE_S:
+            if timeline.now - began_s < self._config.storage_outage_s:
                 timeline.later(self.world.draw((0.1, 1.0)), self._write, record, began_s)
             else:
                 self.feed(ev.LogFailed(f"the run log cannot be written: {error}", fenced=False))
@@ -303,6 +307,10 @@ class SimulatedDriver:
             self.feed(ev.LogFailed(str(error), fenced=True))
         else:
             self.world.timeline.later(self.fence_check_s, self.check_fence)
+
+    @property
+    def storage_outage_s(self) -> float:
+        return self._config.storage_outage_s
 
     @property
     def fence_check_s(self) -> float:
@@ -349,8 +357,21 @@ class SimulatedDriver:
                 self._finish(command)
 
     def _delete(self, checkpoint: str) -> None:
-        if self.alive:
-            self.world.checkpoints.delete(checkpoint)
+        self._remove(checkpoint)
+
+    def _remove(self, checkpoint: str) -> None:
+        """Not by one that has been killed."""
+        points, stored = self.world.records.points, self.world.checkpoints
+        if self._gone or checkpoint not in stored.files:
+            return
+        points.passes(f"before removing {checkpoint}")
+        if not self._killed():
+            stored.delete(checkpoint)
+            points.passes(f"after removing {checkpoint}")
+
+    def _killed(self) -> bool:
+        """At the boundary of a storage operation, for example."""
+        return self._gone
 
     def _of(self, attempt: int) -> list[SimulatedAgent]:
         return [agent for agent in self._peers.values() if agent.attempt == attempt]
@@ -510,7 +531,9 @@ class SimulatedDriver:
             return
         if end.outcome != "fenced":
             for name in orphans(self.world.checkpoints.files, self._log.state):
-                self.world.checkpoints.delete(name)
+                self._remove(name)
+        if self._killed():
+            return
         outcome: Outcome = "interrupted" if end.outcome == "fenced" else end.outcome
         code = 128 + end.signal if end.outcome == "interrupted" else EXIT_CODES[end.outcome]
         metrics = self._log.state.metrics if end.outcome == "finished" else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 from shaketable.chaos.faults import Fault
 from shaketable.chaos.faults.add_node import AddNode as AddNodeFault
@@ -15,45 +15,10 @@ from shaketable.chaos.faults.relaunch_driver import RelaunchDriver
 from shaketable.chaos.history import NodeJoined
 from shaketable.chaos.subjects.simulated.agent import Worker
 from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
-from shaketable.chaos.subjects.simulated.run import SimulatedRun
-from shaketable.chaos.subjects.simulated.world import Writer
+from shaketable.chaos.subjects.simulated.injection import Injection, Scene
+from shaketable.chaos.subjects.simulated.storage_faults import DamageCheckpointInjection, HurtStorageInjection
 from shaketable.chaos.targets import Hit
 from shaketable.clusters.simulated import SimulatedNode
-
-
-class Scene(Protocol):
-    """What a simulated fault can lay its hands on."""
-
-    run_under_test: SimulatedRun
-    harness: Writer
-
-    def start_driver(self, changed: dict[str, Any]) -> int: ...
-
-
-@dataclass
-class Injection:
-    """Base of them all."""
-
-    scene: Scene
-    fault: Fault
-    hit: Hit
-    name: ClassVar[str]
-
-    def inject(self) -> None:
-        raise NotImplementedError
-
-    def observe(self) -> str | None:
-        raise NotImplementedError
-
-    def heal(self) -> None:
-        """Nothing to undo."""
-
-    @property
-    def run(self) -> SimulatedRun:
-        return self.scene.run_under_test
-
-    def nodes(self) -> list[SimulatedNode]:
-        return [self.run.cluster.at(number) for number in self.hit.nodes]
 
 
 @dataclass
@@ -263,5 +228,6 @@ INJECTIONS: dict[str, Callable[[Scene, Fault, Hit], Injection]] = {
     for injection in (
         SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigkillNode, FreezeNode, SigtermNode,
         DrainNodeInjection, AddNode, SigkillDriver, SigtermDriver, SigintDriver, Relaunch, Reached,
+        HurtStorageInjection, DamageCheckpointInjection,
     )
 }  # fmt: skip

@@ -12,11 +12,12 @@ from collections.abc import Callable
 
 from shaketable.chaos.history import Resumed, Stepped, UploadStarted, WorkerFinished, WorkerStarted
 from shaketable.chaos.subjects.simulated.agent import Worker
-from shaketable.chaos.subjects.simulated.storage import STATE_FILE, Content, NotRestored
+from shaketable.chaos.subjects.simulated.storage import STATE_FILE, Answer, Content, NotRestored
 from shaketable.chaos.subjects.simulated.world import World
 from shaketable.chaos.workloads import chain
 from shaketable.runtime import events as ev
 from shaketable.runtime.fold import checkpoint_name
+from shaketable.runtime.records import CheckpointCommitted
 
 
 class Group:
@@ -47,6 +48,16 @@ class Group:
 
     def add(self, worker: Worker) -> None:
         self.workers.append(worker)
+        if worker.fork.resume is not None:
+            self._fetch(worker, worker.fork.resume)
+
+    def _fetch(self, worker: Worker, given: CheckpointCommitted) -> None:
+        """The agent restores while the worker starts, and tells of what is broken at once."""
+        try:
+            self.world.checkpoints.restore(given)
+        except NotRestored as error:
+            broken = ev.CheckpointBroken(self.attempt, worker.fork.rank, given.checkpoint, str(error))
+            self.world.timeline.later(self.world.draw(self.world.pace.restore), worker.agent.up, broken)
 
     def enter(self, worker: Worker) -> None:
         """The process is there: it is about to call the training function, once all the others are."""
@@ -277,23 +288,70 @@ class Group:
         worker.uploading = True
         self._busy.add(worker)
         name = checkpoint_name(index, self.term, self.attempt)
+        self.world.records.points.passes(f"before the directory {name}")
+        if worker.agent.gone():
+            return
         self.world.checkpoints.begin(name)
+        self.world.records.points.passes(f"after the directory {name}")
         took = self.world.draw_slow(self.world.pace.upload)
-        self.world.timeline.later(took, self._uploaded, worker, index, name, content)
+        self.world.timeline.later(took, self._uploaded, worker, index, name, content, self.world.timeline.now)
 
-    def _uploaded(self, worker: Worker, index: int, name: str, content: Content) -> None:
+    def _uploaded(
+        self, worker: Worker, index: int, name: str, content: Content, began_s: float, waited: bool = False
+    ) -> None:
         """The agent uploads, so the worker may be dead by now, but not its agent."""
-        agent, fork = worker.agent, worker.fork
+        agent, timeline = worker.agent, self.world.timeline
         if not agent.alive:
             return
         if agent.node.state == "frozen":
-            self.world.timeline.later(0.5, self._uploaded, worker, index, name, content)
+            timeline.later(0.5, self._uploaded, worker, index, name, content, began_s, waited)
             return
+        path = self._file_of(worker)
+        size = self.world.pace.checkpoint_bytes
+        answer = (
+            Answer() if waited else self.world.records.hurt.ask("PUT", f"run/checkpoints/{name}/{path}", size)
+        )
+        if answer.after_s:
+            timeline.later(answer.after_s, self._uploaded, worker, index, name, content, began_s, True)
+            return
+        if answer.lost:
+            self.world.checkpoints.upload(name, path, content)
+        if answer.refused or answer.lost:
+            if timeline.now - began_s > agent.driver.storage_outage_s:
+                self._outage(worker, index, answer.refused)
+            else:
+                pause_s = self.world.draw((0.1, 1.0))
+                timeline.later(pause_s, self._uploaded, worker, index, name, content, began_s)
+            return
+        self._stored(worker, index, name, content)
+
+    def _file_of(self, worker: Worker) -> str:
+        fork = worker.fork
+        return f"state-{fork.rank}-of-{fork.world_size}.json" if self.world.chain.sharded else STATE_FILE
+
+    def _outage(self, worker: Worker, index: int, why: str) -> None:
+        """The run ends with it; the worker waits in its report until it is killed."""
+        fork = worker.fork
+        detail = f"{why}; the files lie in /staging on node {worker.agent.node.number}"
+        worker.agent.up(ev.UploadFailed(fork.attempt, fork.rank, index, detail, outage=True))
+
+    def _stored(self, worker: Worker, index: int, name: str, content: Content) -> None:
+        agent, fork = worker.agent, worker.fork
         if self.world.rng.random() < self.world.chance.upload:
             self._upload_failed(worker, index)
             return
-        path = f"state-{fork.rank}-of-{fork.world_size}.json" if self.world.chain.sharded else STATE_FILE
+        path = self._file_of(worker)
+        points = self.world.records.points
+        points.passes(f"before {name}/{path}")
+        if agent.gone():
+            return
+        if points.passes(f"torn {name}/{path}") and agent.gone():
+            self.world.checkpoints.tear(name, path, content)
+            return
         file = self.world.checkpoints.upload(name, path, content)
+        points.passes(f"after {name}/{path}")
+        if agent.gone():
+            return
         agent.up(ev.UploadFinished(fork.attempt, fork.rank, index, (file,)))
         worker.uploading = False
         self._busy.discard(worker)

@@ -14,6 +14,7 @@ import msgspec
 from shaketable.chaos.history import AnyEvent, CheckpointProbed, LeakCheck, LogRecord
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects.simulated.agent import Worker
+from shaketable.chaos.subjects.simulated.crashing import CrashPoints
 from shaketable.chaos.subjects.simulated.driver import RUN, Given, SimulatedDriver, given
 from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRecords
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, World
@@ -43,9 +44,9 @@ class SimulatedRun:
     def __init__(
         self, configuration: Configuration, rng: random.Random, hear: Callable[[AnyEvent], None],
         watched_step: Callable[[int, int], int | None], exited: Callable[[int, int], None], *,
-        hosts: int = 1, pace: Pace | None = None,
-        settings: dict[str, Any] | None = None, chance: Chance,
+        hosts: int = 1, pace: Pace | None = None, settings: dict[str, Any] | None = None, chance: Chance,
         failed_by_weather: Callable[[str, Worker], None], beside: SimulatedRun | None = None,
+        points: CrashPoints | None = None, crashed: Callable[[str, int], None] = lambda name, pid: None,
     ) -> None:  # fmt: skip
         self.timeline: Timeline = Timeline() if beside is None else beside.timeline
         self._configuration, self._exited, self._settings = configuration, exited, settings or {}
@@ -59,7 +60,8 @@ class SimulatedRun:
             if beside is None
             else beside.cluster
         )
-        records = SimulatedRecords(rng, chance.answer, chance.record)
+        records = SimulatedRecords(rng, chance.answer, chance.record, points=points or CrashPoints())
+        records.points.kill, self._crashed = self._kill, crashed
         self.world = World(
             self.timeline, rng, self.cluster, ChainConfig.of(configuration.job_config), hear, watched_step, records,
             self._taken_over, failed_by_weather, chance, pace=pace or Pace(),
@@ -109,6 +111,25 @@ class SimulatedRun:
         found = (agent.worker for agent in agents if agent.worker is not None)
         return [worker for worker in found if worker.pid in wanted and worker.alive]
 
+    def _kill(self, victim: str) -> None:
+        """The driver that has the run, or an agent of it: that of rank 0, if it has a worker."""
+        if victim == "driver":
+            newest = max(self.drivers.values(), key=lambda driver: driver.launch)
+            self._crashed("sigkill_driver", newest.pid)
+            newest.kill()
+            return
+        agents = [agent for driver in self.drivers.values() for agent in driver.agents()]
+        busy = [agent for agent in agents if agent.worker is not None and agent.worker.alive]
+        chosen = min(busy, key=lambda agent: agent.worker.fork.rank if agent.worker else 0, default=None)
+        chosen = chosen or next(iter(agents), None)
+        if chosen is None:
+            return  # none has come up yet, or all have left
+        if chosen.worker is not None and chosen.worker.alive and not chosen.worker.finished:
+            self.world.failed_by_weather("sigkill_worker", chosen.worker)
+        else:
+            self._crashed("sigkill_worker", 0)
+        chosen.end(broken=True)
+
     def look_again(self) -> None:
         """A trigger may wait for an earlier step than the workers are on their way to."""
         for driver in list(self.drivers.values()):
@@ -146,6 +167,11 @@ class SimulatedRun:
                 probe = msgspec.structs.replace(probe, step=content.step, digest=content.digest)
             found.append(probe)
         return found
+
+    def commits(self) -> list[str]:
+        """The names of the commits that count now."""
+        state = fold(RunLog(RUN, records=self.world.records).read())
+        return [commit.checkpoint for commit in state.commits]
 
     @property
     def ended(self) -> bool:

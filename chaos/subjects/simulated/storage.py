@@ -11,10 +11,40 @@ from dataclasses import dataclass, field
 
 import xxhash
 
+from shaketable.chaos.faults.storage.rules import Struck
+from shaketable.chaos.subjects.simulated.crashing import CrashPoints
 from shaketable.runtime.errors import StorageUnsettled
 from shaketable.runtime.records import CheckpointCommitted, File
 
 STATE_FILE = "state.json"
+
+
+REFUSING = ("slow_down", "internal_error", "expired_credentials", "outage", "reset", "truncate_answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What becomes of a request: refused with these words, or done `after_s`; `lost`: done, and nobody hears of it."""
+
+    refused: str = ""
+    lost: bool = False
+    after_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Hurt:
+    """The rules of the S3 fault gateway, applied to the simulated storage's requests."""
+
+    struck: list[Struck] = field(default_factory=list)
+
+    def ask(self, method: str, key: str, size: int) -> Answer:
+        if not self.struck:
+            return Answer()
+        rules = {s.rule.effect: s.rule for s in self.struck if s.strikes(method, key, size)}
+        refused = next((effect for effect in REFUSING if effect in rules), "")
+        slow = rules["latency"].latency_s if "latency" in rules else 0.0
+        slow += size / rules["bandwidth"].bytes_per_s if "bandwidth" in rules else 0.0
+        return Answer(refused, "lose_answer" in rules, slow)
 
 
 @dataclass(slots=True)
@@ -25,20 +55,32 @@ class SimulatedRecords:
     rng: random.Random
     lost_answers: float = 0.0
     failures: float = 0.0
+    hurt: Hurt = field(default_factory=lambda: Hurt())
+    points: CrashPoints = field(default_factory=CrashPoints)
     stored: dict[int, bytes] = field(default_factory=dict)
 
     def create(self, number: int, data: bytes) -> bool:
+        if self.points.passes(f"before record {number}") and self.points.victim == "driver":
+            raise StorageUnsettled(f"record {number}: its writer was killed")
+        answer = self.hurt.ask("PUT", f"run/log/{number:010d}.json", len(data))
+        if answer.refused:
+            raise StorageUnsettled(f"record {number}: {answer.refused}")
         if number in self.stored:
             return False
+        if answer.lost:
+            self.stored[number] = data
+            raise StorageUnsettled(f"record {number}: the answer was lost")
         chance = self.rng.random()
         if chance < self.failures:
             raise StorageUnsettled(f"record {number}: the storage did not take it")
         self.stored[number] = data
         if chance < self.failures + self.lost_answers:
             raise StorageUnsettled(f"record {number}: the answer was lost")
+        if self.points.passes(f"after record {number}") and self.points.victim == "driver":
+            raise StorageUnsettled(f"record {number}: its writer was killed")
         return True
 
-    def get(self, number: int, within_s: float = 0.0) -> bytes | None:
+    def get(self, number: int, within_s: float | None = None) -> bytes | None:
         return self.stored.get(number)
 
     def highest(self, after: int = 0) -> int:
@@ -81,6 +123,11 @@ class SimulatedCheckpoints:
         data = content.encode()
         self.files.setdefault(name, {})[path] = data
         return File(path=path, size=len(data), checksum=checksum(data))
+
+    def tear(self, name: str, path: str, content: Content) -> None:
+        """The half of it that came before the one who wrote it was killed."""
+        data = content.encode()
+        self.files.setdefault(name, {})[path] = data[: len(data) // 2]
 
     def delete(self, name: str) -> None:
         self.files.pop(name, None)

@@ -33,6 +33,7 @@ class Pace:
     fork: Range = (0.005, 0.05)
     enter: Range = (0.001, 0.02)
     restore: Range = (0.002, 0.1)
+    checkpoint_bytes: int = 5_000_000  # of each rank's part, where a bandwidth makes it matter
     join: Range = (0.005, 0.03)
     upload: Range = (0.003, 0.08)
     append: Range = (0.001, 0.02)

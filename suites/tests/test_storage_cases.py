@@ -1,0 +1,138 @@
+"""What storage and drivers can do to a run, each as an experiment on the simulated cluster, with evidence of its fault.
+Whatever happens, the digest of the run without faults comes out, or an ending that says truthfully why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shaketable import (
+    after,
+    damage_checkpoint,
+    event,
+    hurt_storage,
+    rank,
+    relaunch_driver,
+    shake,
+    sigint_driver,
+    sigkill_driver,
+    sigkill_node,
+    sigkill_worker,
+    step,
+)
+from shaketable.chaos.history import CheckpointQuarantined, FaultObserved, Resumed, RunEnded
+from shaketable.chaos.plan import FaultPlan
+from shaketable.chaos.workloads.chain import ChainConfig, lineage
+from shaketable.suites.shaking import Shaken
+
+JOB = {"steps": 40, "checkpoint_every": 5, "step_s": 0.2}
+LOG, CHECKPOINTS = "*/log/*", "*/checkpoints/*"
+
+
+def shaken(tmp_path: Path, faults: list[FaultPlan], seed: int, **more: Any) -> Shaken:
+    given: dict[str, Any] = {"num_workers": (1, 3), "nodes": 3, "within_s": 900.0, **more}
+    result = shake(
+        "shaketable.workloads:hash_chain", JOB, cluster="simulated", faults=faults, storage_path=tmp_path / "result",
+        seed=seed, **given,
+    )  # fmt: skip
+    landed = {event.fault for event in result.events if isinstance(event, FaultObserved)}
+    assert landed == set(range(len(faults)))
+    return result
+
+
+def digest_is_right(result: Shaken) -> bool:
+    return bool(result.metrics["digest"] == lineage(ChainConfig.of(JOB), 40)[40])
+
+
+AT = step(7)
+BACK = [sigkill_driver(at=step(12)), relaunch_driver(at=event("driver_exited"))]
+CASES: dict[str, list[FaultPlan]] = {
+    "503 burst on upload": [hurt_storage(AT, "slow_down", ("PUT",), CHECKPOINTS, times=5)],
+    "503 burst on the log": [hurt_storage(AT, "slow_down", ("PUT",), LOG, times=5)],
+    "500s at random": [hurt_storage(AT, "internal_error", probability=0.2)],
+    "answer lost on commit": [hurt_storage(AT, "lose_answer", ("PUT",), LOG, times=2)],
+    "answer lost on upload": [hurt_storage(AT, "lose_answer", ("PUT",), CHECKPOINTS, times=2)],
+    "1 MB/s": [hurt_storage(AT, "bandwidth", bytes_per_s=1e6, until=event("committed", nth=4))],
+    "slow answers": [hurt_storage(AT, "latency", latency_s=3.0, until=event("committed", nth=4))],
+    "credentials expire": [hurt_storage(AT, "expired_credentials", times=20)],
+    "connections reset": [hurt_storage(AT, "reset", probability=0.3)],
+    "short outage": [hurt_storage(AT, "outage", times=30)],
+    "driver killed before the commit": [
+        sigkill_driver(at=event("upload_started", nth=2)), relaunch_driver(at=event("driver_exited")),
+    ],
+    "driver killed after the commit": [
+        sigkill_driver(at=event("committed", nth=2)), relaunch_driver(at=event("driver_exited")),
+    ],
+    "driver killed while its commit is not answered": [
+        hurt_storage(AT, "lose_answer", ("PUT",), LOG, times=3), sigkill_driver(at=after(0)),
+        relaunch_driver(at=event("driver_exited")),
+    ],
+    "two drivers at once": [relaunch_driver(at=AT)],
+    "Ctrl-C": [sigint_driver(at=AT), relaunch_driver(at=event("driver_exited"))],
+    "driver killed ten times": [
+        fault
+        for nth in range(1, 11)
+        for fault in (
+            sigkill_driver(at=event("attempt_started", nth=nth)), relaunch_driver(at=event("driver_exited", nth=nth))
+        )
+    ],
+    "restore while storage is throttled": [
+        hurt_storage(step(11), "bandwidth", bytes_per_s=1e6, until=event("committed", nth=4)), *BACK,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_survives(tmp_path: Path, case: str, seed: int) -> None:
+    assert digest_is_right(shaken(tmp_path, CASES[case], seed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("how", ["corrupt", "truncate", "delete"])
+def test_a_damaged_checkpoint_is_quarantined_and_the_one_before_it_resumed(
+    tmp_path: Path, how: str, seed: int
+) -> None:
+    faults = [
+        damage_checkpoint(event("committed", nth=2), how), sigkill_worker(rank(0), at=after(0)),
+    ]  # fmt: skip
+    result = shaken(tmp_path, faults, seed, max_failures=1, charged={"max_failures": 1})
+    given_up = [event for event in result.events if isinstance(event, CheckpointQuarantined)]
+    resumed = [event.step for event in result.events if isinstance(event, Resumed)]
+    assert len(given_up) == 1 and resumed[-1] < 10 and digest_is_right(result)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_of_which_every_checkpoint_is_damaged_ends_truthfully(tmp_path: Path, seed: int) -> None:
+    faults = [
+        damage_checkpoint(event("committed", nth=2), which="all"), sigkill_worker(rank(0), at=after(0)),
+    ]  # fmt: skip
+    result = shaken(tmp_path, faults, seed, max_failures=1, charged={"max_failures": 1}, outcome="failed")
+    (end,) = (event for event in result.events if isinstance(event, RunEnded))
+    assert "every checkpoint of this run is corrupt" in (end.error or "")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fault", [sigkill_worker, sigkill_node])
+def test_what_is_killed_in_the_middle_of_an_upload_leaves_no_checkpoint_and_no_files(
+    tmp_path: Path, fault: Any, seed: int
+) -> None:
+    faults = [
+        hurt_storage(AT, "bandwidth", bytes_per_s=1e6, until=after(1)),
+        fault(rank(0), at=event("upload_started", nth=2, after=0)),
+    ]
+    assert digest_is_right(shaken(tmp_path, faults, seed, max_failures=1, charged={"max_failures": 1}))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("key", [CHECKPOINTS, "*"])
+def test_an_outage_beyond_the_limit_ends_the_run_with_what_is_safe(
+    tmp_path: Path, key: str, seed: int
+) -> None:
+    faults = [hurt_storage(event("committed", nth=2), "outage", key=key)]
+    result = shaken(tmp_path, faults, seed, storage_outage_s=30.0, outcome="failed")
+    (end,) = (event for event in result.events if isinstance(event, RunEnded))
+    assert "Safe is the commit of report 10 (000010-t1-a1)" in (end.error or "")
+    assert "the files lie in /staging" in (end.error or "") or key == "*"
