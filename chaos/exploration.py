@@ -31,6 +31,7 @@ CONVERGES_WITHIN_S = 900.0
 WATCHED = 0.08  # of the schedules have a limit for hangs
 RECLAIMED = 0.06  # have nodes that go as soon as they are announced
 PATIENT = 0.05  # for failures without progress
+HURT = 0.08  # have a storage that fails, and files that are damaged on it
 
 KINDS = (
     "sigkill_worker", "raise_in_worker", "freeze_worker", "sigterm_node", "sigkill_node", "freeze_node", "drain_node",
@@ -42,6 +43,15 @@ MOMENTS = (
     "attempt_started", "attempt_ended", "committed", "upload_started", "worker_started", "resumed", "term_began",
     "worker_finished", "checkpoint_deleted",
 )  # fmt: skip
+PASSING = (
+    "slow_down",
+    "internal_error",
+    "expired_credentials",
+    "outage",
+    "reset",
+    "lose_answer",
+    "truncate_answer",
+)
 SLOW_STORAGE = Pace(append=(0.1, 1.0), upload=(0.1, 1.0), restore=(0.1, 1.0), slow_by=3.0)
 SLOW_FROM_S = 4.0  # between two checkpoints
 SLICES_EVERY = 20
@@ -116,6 +126,8 @@ def drawn_limits(schedule: Schedule, rng: random.Random) -> Schedule:
     if rng.random() < RECLAIMED:
         faults = _reclaimed_early(list(schedule.plan.faults), rng)
         schedule = replace(schedule, plan=replace(schedule.plan, faults=faults))
+    if rng.random() < HURT:
+        schedule = replace(schedule, plan=_hurt(schedule.plan, rng))
     return schedule
 
 
@@ -145,6 +157,21 @@ def _hanging(fault: FaultPlan, rng: random.Random) -> FaultPlan:
     if fault.name not in ("sigkill_worker", "raise_in_worker", "freeze_worker") or rng.random() < 0.5:
         return fault
     return FaultPlan("hang_worker", fault.target, fault.at)
+
+
+def _hurt(plan: Plan, rng: random.Random) -> Plan:
+    """Some of the faults become the storage's; one that destroys a checkpoint comes beside what makes it be read."""
+    faults: list[FaultPlan] = []
+    for fault in plan.faults:
+        if fault.name in ("add_node", "relaunch_driver") or rng.random() < 0.7:
+            faults.append(fault)
+        elif rng.random() < 0.5:
+            how = rng.choice(("corrupt", "truncate", "delete"))
+            faults.append(FaultPlan("damage_checkpoint", None, fault.at, {"how": how}))
+        else:
+            arguments = {"effect": rng.choice(PASSING), "times": rng.randint(1, 8)}
+            faults.append(FaultPlan("hurt_storage", None, fault.at, arguments))
+    return replace(plan, faults=tuple(faults))
 
 
 # ---- drawing -------------------------------------------------------------------------------------------------

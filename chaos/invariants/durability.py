@@ -12,7 +12,7 @@ from typing import Any
 
 from shaketable.chaos.history import CheckpointProbed, FaultInjected, LogRecord
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import Commit, Deletion, History, Quarantine, Start
+from shaketable.chaos.invariants.view import CLOCK_SKEW_S, Commit, Deletion, History, Quarantine, Start
 from shaketable.chaos.plan import Finding
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
 
@@ -50,6 +50,8 @@ def unprobed(history: History) -> list[Commit]:
 def _wrong(
     history: History, commit: Commit, probe: CheckpointProbed, reference: Mapping[int, str]
 ) -> str | None:
+    if not probe.ok and _damaged_since(history, commit):
+        return None  # nothing has read it since, so nobody could know
     if not probe.ok:
         return f"cannot be restored: {probe.reason or 'no reason given'}"
     if commit.files == 0 and probe.digest is not None:
@@ -64,6 +66,11 @@ def _wrong(
             f" with digest {str(expected)[:8]}"
         )
     return None
+
+
+def _damaged_since(history: History, commit: Commit) -> bool:
+    damage = (event for event in history.all(FaultInjected) if event.name in DAMAGING)
+    return any(commit.at_s <= event.at_s + CLOCK_SKEW_S for event in damage)
 
 
 def _reference(history: History) -> dict[int, str]:

@@ -40,13 +40,11 @@ RECLAIMS = ("sigkill_worker", "sigkill_node", "freeze_node")  # what the end of 
 HEEDING = ("HOLDING", "PREEMPTING")  # the state in which a controller, ours or Ray Train's, follows a notice
 LEAVING = ("STOPPING", "WAITING", "BACKOFF", "FAILED", "INTERRUPTED")
 DRIVER_FAULTS = ("sigkill_driver", "sigterm_driver", "sigint_driver", "relaunch_driver")
-LEFT = (
-    "resized",
-    "preempted",
-    "interrupted",
+LEFT = ("resized", "preempted", "interrupted")
+BY_STORAGE = (
     "storage_outage",
     "checkpoint_corrupt",
-)  # decided, not suffered
+)  # whatever else hit it; `durability` looks for the damage
 OWN_FAILURE = -1  # stands for the job's own `fail_at` among the numbers of faults
 
 
@@ -202,7 +200,7 @@ def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
     landed = any(event.fault == fault.fault for event in history.all(FaultObserved))
     if not landed or fault.name == "freeze_worker" or attempt.end is None:
         return not landed or fault.name == "freeze_worker"
-    if fault.at_s > attempt.end_s:
+    if fault.at_s > attempt.end_s or attempt.end.cause in BY_STORAGE:
         return True  # it had ended already when the fault was on its way
     if _thawed(history, fault, attempt.end_s) or _driver_hit(history, attempt):
         return True

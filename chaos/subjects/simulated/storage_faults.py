@@ -37,7 +37,9 @@ class DamageCheckpointInjection(Injection):
         assert isinstance(self.fault, DamageCheckpoint)
         names = self.run.commits()
         for name in names[-1:] if self.fault.which == "latest" else names:
-            files = self.run.world.checkpoints.files[name]
+            files = self.run.world.checkpoints.files.get(name, {})
+            if not files:
+                continue  # all of it had been deleted
             path = min(files)
             self.before[name, path] = data = files[path]
             if self.fault.how == "delete":

@@ -1,0 +1,91 @@
+"""A run in an object store on real Ray: through the fault gateway, with a fifth of all requests failing at random, it
+ends with the digest of the run without faults."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shaketable.chaos.faults.storage.gateway import Gateway
+from shaketable.chaos.faults.storage.rules import Effect, Rule
+from shaketable.suites.tests.s3_rig import s3, s3_server
+
+__all__ = ["s3", "s3_server"]
+
+STEPS = 30
+
+
+def digest(step: int) -> int:
+    value = 1
+    for number in range(1, step + 1):
+        value = (value * 1_000_003 + number) % (1 << 61)
+    return value
+
+
+def train(config: dict[str, Any]) -> None:
+    """A chain that every rank steps; dies once, so that a checkpoint has to come back."""
+    from shaketable import runtime as train_api
+
+    given = train_api.get_checkpoint()
+    step, value = 0, 1
+    if given is not None:
+        with given.as_directory() as directory:
+            state = json.loads((Path(directory) / "state.json").read_text())
+            step, value = state["step"], state["value"]
+    rank = train_api.get_context().get_world_rank()
+    while step < STEPS:
+        step += 1
+        value = (value * 1_000_003 + step) % (1 << 61)
+        if step == 17 and given is None and rank == 0:
+            raise RuntimeError("once")
+        checkpoint = None
+        with tempfile.TemporaryDirectory() as directory:
+            if step % 5 == 0 and rank == 0:
+                (Path(directory) / "state.json").write_text(json.dumps({"step": step, "value": value}))
+                (Path(directory) / "weights").write_bytes(bytes([step]) * 9_000_000)  # in parts
+                checkpoint = train_api.Checkpoint.from_directory(directory)
+            train_api.report({"step": step, "value": value}, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("share", [0.2])
+def test_a_fifth_of_all_requests_fails_and_the_digest_is_right(
+    s3: str, s3_server: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    from shaketable.runtime import ElasticTrainer, FailureConfig, RunConfig, ScalingConfig
+    from shaketable.runtime.trainer import read_result
+
+    effects: tuple[Effect, ...] = ("slow_down", "internal_error", "reset", "lose_answer", "truncate_answer")
+    with Gateway(s3_server) as gateway:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", gateway.endpoint)
+        ray.init(num_cpus=2, include_dashboard=False, configure_logging=False)
+        try:
+            struck = [
+                gateway.add(Rule(effect, probability=share / len(effects), seed=seed))
+                for seed, effect in enumerate(effects)
+            ]
+            result = ElasticTrainer(
+                train, {}, scaling_config=ScalingConfig(num_workers=2),
+                run_config=RunConfig(
+                    "run", f"{s3}/runs", failure_config=FailureConfig(max_failures=1), storage_outage_s=120.0
+                ),
+            ).fit()  # fmt: skip
+        finally:
+            ray.shutdown()
+        hurt = {each.rule.effect: each.done for each in struck}
+        print("requests", gateway.requests, "hurt", hurt)
+        assert result.metrics == {"step": STEPS, "value": digest(STEPS)}
+        assert sum(hurt.values()) >= 0.1 * gateway.requests
+        state = read_result(f"{s3}/runs", "run")
+        assert state.outcome == "finished" and [end.cause for end in state.ended] == [
+            "worker_error",
+            "finished",
+        ]
+        assert result.checkpoint is not None
+        with result.checkpoint.as_directory() as directory:
+            assert json.loads((Path(directory) / "state.json").read_text())["step"] == STEPS
