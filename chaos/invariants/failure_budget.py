@@ -15,6 +15,7 @@ from shaketable.chaos.invariants.ledger import (
     STARTS,
     Expected,
     expected,
+    outlived,
     unfounded,
 )
 from shaketable.chaos.invariants.view import Attempt, Commit, End, Finale, History, Opening, Start
@@ -40,8 +41,9 @@ def failure_budget(history: History) -> Finding:
 
 
 def charged(history: History) -> Counter[str]:
-    """What the run charged, per account, over all of its life."""
-    return Counter(end.account for end in history.ends if end.account is not None)
+    """What the run charged, per account, over all of its life, as far as it counts."""
+    void = [attempt.end for attempt in history.attempts if outlived(history, attempt)]
+    return Counter(end.account for end in history.ends if end.account is not None and end not in void)
 
 
 # ---- against the ledger --------------------------------------------------------------------------------------
@@ -55,7 +57,7 @@ def _wrong_charge(history: History) -> str | None:
     founded = [
         (attempt, line, attempt.end.account)
         for attempt, line in lines
-        if attempt.end is not None and attempt.end.account in LIMITED
+        if attempt.end is not None and attempt.end.account in LIMITED and not outlived(history, attempt)
     ]
     again = unfounded(founded)
     if again is not None and again.end is not None:
@@ -71,6 +73,8 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
         following = history.following(attempt)
         unsaid = line.must and following is not None and following.start.term == attempt.start.term
         return f"{line.why}, and nothing was charged: its ending is not on record" if unsaid else None
+    if outlived(history, attempt):
+        return None
     if end.cause == "preempted" and end.account not in (PREEMPTIONS, None):
         return f"{attempt.name} ended as a preemption and was charged to {end.account} ({end.place})"
     if end.cause == "preempted" and EXCEPTION in end.detail:

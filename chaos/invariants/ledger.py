@@ -39,7 +39,8 @@ ANNOUNCED = ("sigterm_node", "drain_node")
 RECLAIMS = ("sigkill_worker", "sigkill_node", "freeze_node")  # what the end of an announced node looks like
 HEEDING = ("HOLDING", "PREEMPTING")  # the state in which a controller, ours or Ray Train's, follows a notice
 LEAVING = ("STOPPING", "WAITING", "BACKOFF", "FAILED", "INTERRUPTED")
-DRIVER_FAULTS = ("sigkill_driver", "sigterm_driver", "sigint_driver", "relaunch_driver")
+TAKES_DRIVER = ("sigkill_driver", "sigterm_driver", "sigint_driver")
+DRIVER_FAULTS = (*TAKES_DRIVER, "relaunch_driver")
 LEFT = ("resized", "preempted", "interrupted")
 BY_STORAGE = (
     "storage_outage",
@@ -268,6 +269,17 @@ def _driver_hit(history: History, attempt: Attempt) -> bool:
         return True
     drivers = [event for event in history.all(FaultInjected) if event.name in DRIVER_FAULTS]
     return any(attempt.begin_s - BORDER_S <= event.at_s <= attempt.end_s for event in drivers)
+
+
+def outlived(history: History, attempt: Attempt) -> bool:
+    """Whether what tore the attempt down was charged by a controller whose driver had been taken down before. Ray
+    Train's is an actor, which may live for a moment longer, see its workers go, and count them; that budget goes with
+    it."""
+    end = attempt.end
+    if end is None or history.subject != "ray-train":
+        return False
+    drivers = (event for event in history.all(FaultInjected) if event.name in TAKES_DRIVER)
+    return any(event.term == end.term and event.at_s <= end.at_s for event in drivers)
 
 
 def _was_done(history: History, attempt: Attempt, fault: FaultInjected) -> bool:

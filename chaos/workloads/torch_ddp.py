@@ -101,7 +101,9 @@ class _Training:
             term=self._term, attempt=self._attempt, rank=self._rank, step=step, digest=self._digest()
         )
         self._session.testify(found)
-        self._ddp = torch.nn.parallel.DistributedDataParallel(self._model)
+        # Else DDP orders its buckets anew after the first step of every attempt, and three ranks or more sum in another
+        # order then: the metrics would not be those of a run without faults to the bit.
+        self._ddp = torch.nn.parallel.DistributedDataParallel(self._model, find_unused_parameters=True)
         return step
 
     def step(self, step: int) -> float:

@@ -112,7 +112,7 @@ def against(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Judgem
 
     def give(judgement: Judgement) -> None:
         def run_file(
-            path: Path, *, variables: Mapping[str, str], folder: Path, pool: object, controls: object
+            path: Path, *, variables: Mapping[str, str], folder: Path, **_: object
         ) -> Judgement:
             (folder / "history.jsonl").write_bytes(b"".join(map(history.encode, crash())))
             return judgement
@@ -135,7 +135,7 @@ def test_the_line_says_known_and_why_and_the_run_is_green(
 ) -> None:
     against(RED)
     finished, lines = shaken(tmp_path)
-    assert exit_code(finished) == 0
+    assert exit_code(finished) == 0, finished.results
     assert lines[1].startswith("KNOWN    worker-crash ") and lines[1].endswith(f"no-leaks: {LEAKED.reason}")
     assert lines[2] == "  known      no-leaks: Uploads are not rolled back. (https://example.org/1)"
     assert lines[3].startswith("GREEN  1 with known deviations in ")

@@ -9,6 +9,7 @@ import pytest
 from shaketable.chaos import history as h
 from shaketable.chaos.invariants.failure_budget import failure_budget
 from shaketable.chaos.invariants.ledger import range_of
+from shaketable.chaos.plan import Finding
 from shaketable.suites.tests.story import Story, always, crash_and_finish, drop
 
 
@@ -138,6 +139,24 @@ def test_ray_trains_forgotten_charges_are_reported_as_what_they_are() -> None:
     story = killed(subject="ray-train", max_failures=1).end("worker_death", "max_failures").attempt(3).wait(3)
     story.fault("sigkill_driver").exit(137).launch(spent={})
     assert "term 2 began with 0 spent" in failure_budget(story.history).reason
+
+
+def test_what_ray_trains_controller_counts_after_its_driver_was_killed_counts_for_nobody() -> None:
+    """Its actor may live for a moment longer and see its workers go."""
+
+    def killed_driver(subject: str) -> Finding:
+        story = Story(subject=subject, max_failures=1).launch().attempt(3).steps(1, 3).wait(3)
+        story.fault("sigkill_driver").end("worker_death", "max_failures").exit(137)
+        return failure_budget(story.launch(spent={}).attempt(3).wait(3).history)
+
+    assert killed_driver("ray-train").status == "PASS"
+    assert "the run charged 1" in killed_driver("bundled").reason  # its log outlives the driver
+
+
+def test_what_ray_trains_controller_counts_before_its_driver_is_killed_is_judged() -> None:
+    story = Story(subject="ray-train", max_failures=1).launch().attempt(3).steps(1, 3).wait(3)
+    story.end("worker_death", "max_failures").wait(1).fault("sigkill_driver").exit(137)
+    assert "no failure landed, the run charged 1" in failure_budget(story.history).reason
 
 
 def test_a_subject_that_says_nothing_of_endings_is_not_judged() -> None:
