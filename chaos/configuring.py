@@ -166,10 +166,13 @@ def _with_slices(made: Configuration, where: str) -> Configuration:
         raise ExperimentError(
             f"{where}: topology {made.topology} needs an accelerator_type, for example TPU-V6E"
         )
-    if made.cluster != "simulated" or made.subject != "bundled":
+    if made.subject != "bundled":
         raise ExperimentError(
-            f"{where}: experiments on TPU slices run with subject: bundled and cluster: simulated"
+            f"{where}: experiments on TPU slices run with subject: bundled, not {made.subject}"
         )
+    unfaked = [state for state in made.slices if state in ("busy", "sick")]
+    if made.cluster == "local" and unfaked:
+        raise ExperimentError(f"{where}: a {unfaked[0]} slice is there on cluster: simulated only")
     hosts = made.hosts_per_slice
     if made.slices:
         made = dataclasses.replace(made, nodes=hosts * len(made.slices))

@@ -27,9 +27,10 @@ from shaketable.chaos.drivers import Drivers
 from shaketable.chaos.history import AnyEvent, ControlFailed, DeadlinePassed, DriverExited, ReferenceRun
 from shaketable.chaos.naming import is_bundled, is_command
 from shaketable.chaos.plan import Configuration
+from shaketable.chaos.shaping import shape_of
 from shaketable.chaos.subjects import subject
 from shaketable.chaos.subjects.protocol import Launch
-from shaketable.clusters.protocol import Cluster, ClusterError, Shape
+from shaketable.clusters.protocol import Cluster, ClusterError
 
 if TYPE_CHECKING:  # brings ray
     from shaketable.clusters.pool import ClusterPool
@@ -78,7 +79,7 @@ class Controls:
 
     def _run(self, configuration: Configuration, within_s: float, place: Path) -> Outcome:
         self._progress(f"running the job without faults first; its output is in {place}")
-        with self._pool.lease(Shape(configuration.nodes)) as cluster, _announced(self._experiment, place):
+        with self._pool.lease(shape_of(configuration)) as cluster, _announced(self._experiment, place):
             outcome = _watched(world(configuration), cluster, place, within_s)
         if isinstance(outcome, ReferenceRun):
             shutil.rmtree(place / "storage", ignore_errors=True)  # its checkpoints have served

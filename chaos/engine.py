@@ -42,9 +42,10 @@ from shaketable.chaos.landing import Armed
 from shaketable.chaos.nodewatch import NodeWatch
 from shaketable.chaos.plan import Configuration, FaultPlan, Judgement, Plan
 from shaketable.chaos.schedule import Progress, Schedule
+from shaketable.chaos.shaping import shape_of
 from shaketable.chaos.subjects import subject
 from shaketable.chaos.subjects.protocol import Launch
-from shaketable.clusters.protocol import Cluster, ClusterError, Shape
+from shaketable.clusters.protocol import Cluster, ClusterError
 
 if TYPE_CHECKING:  # brings ray
     from shaketable.clusters.pool import ClusterPool
@@ -128,7 +129,7 @@ def _play(
         before = _control(plan, controls)
         if isinstance(before, ReferenceRun):
             plan = _settled(plan, before, folder)
-        with pool.lease(Shape(plan.configuration.nodes)) as cluster:
+        with pool.lease(shape_of(plan.configuration)) as cluster:
             progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
             events = _run(plan, before, folder, cluster, progress)
         return _judged(plan, events, controls, folder)
@@ -226,7 +227,7 @@ def _introduce(plan: Plan, cluster: Cluster, collector: Collector) -> None:
         )
     )  # fmt: skip
     for node in cluster.nodes():
-        collector.testify(NodeJoined(node=node.number, node_id=node.node_id))
+        collector.testify(NodeJoined(node=node.number, node_id=node.node_id, slice=node.slice))
 
 
 def versions() -> dict[str, str]:

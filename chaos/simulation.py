@@ -185,8 +185,7 @@ class _Play:
             expect=dataclasses.asdict(self._plan.expect), versions=versions,
         )  # fmt: skip
         for node in self.run_under_test.cluster.nodes():
-            usable = self.run_under_test.cluster.at(node.number).usable_slice
-            self.harness.say(NodeJoined, node=node.number, node_id=node.node_id, slice=usable)
+            self.harness.say(NodeJoined, node=node.number, node_id=node.node_id, slice=node.slice)
 
     def _over(self) -> bool:
         if self.run_under_test.drivers or self._on_the_way:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shaketable.clusters.protocol import ClusterError
+from shaketable.clusters.slice_states import Slices, slice_name
 
 LABELS = {
     "slice": "ray.io/tpu-slice-name", "worker": "ray.io/tpu-worker-id", "topology": "ray.io/tpu-topology",
@@ -54,6 +55,25 @@ class FakeHost:
         resources = {"TPU": self.chips, self.slice: 1, **head}
         labels = [f"--labels={','.join(f'{key}={value}' for key, value in self.wrong)}"] if self.wrong else []
         return [f"--resources={json.dumps(resources)}", *labels]
+
+
+def hosts_in(slices: Slices, number: int) -> list[FakeHost]:
+    """Of one of the slices that a cluster begins with, or that was added since. Raises ClusterError."""
+    hosts = hosts_of(slices.generation, slices.topology, slice_name(number), slices.chips_per_host)
+    state = slices.states[number] if number < len(slices.states) else "whole"
+    match state:
+        case "whole" | "half":
+            return hosts
+        case "topology":
+            return [host.but({"topology": f"1x{host.topology}"}) for host in hosts]
+        case "foreign":
+            cores = hosts[0].pod_type.rpartition("-")[2]
+            return [host.but({"pod_type": f"v5litepod-{cores}"}) for host in hosts]
+        case "duplicate":
+            return [host.but({"worker": "0"}) if host.worker == 1 else host for host in hosts]
+    raise ClusterError(
+        f"slice {number}: a {state} slice cannot be faked on local Ray; use cluster: simulated"
+    )
 
 
 def hosts_of(generation: str, topology: str, name: str, chips_per_host: int | None = None) -> list[FakeHost]:

@@ -21,6 +21,7 @@ from shaketable.clusters import fake_slices, processes
 from shaketable.clusters import node as nodes_
 from shaketable.clusters.node import NodeProcess
 from shaketable.clusters.protocol import ClusterError, Node, NodeState, Shape
+from shaketable.clusters.slice_states import Slices, slice_name
 from shaketable.clusters.versions import check_ray
 from shaketable.clusters.view import RayView
 from shaketable.clusters.watchdog import Watchdog
@@ -62,6 +63,8 @@ class LocalCluster:
         self.directory = prepare(directory)
         self._environment = dict(environment or {})
         self._nodes: dict[int, NodeProcess] = {}
+        self._fakes: dict[int, fake_slices.FakeHost] = {}
+        self._slices = 0  # how many there have been
         self._closed = False
         self._view_or_none: RayView | None = None
         self._watchdog = Watchdog(f"{self.id}:", self.directory)
@@ -77,10 +80,30 @@ class LocalCluster:
         self._start(HEAD, nodes_.head_arguments())
         self.address = f"{own_ip()}:{self._gcs_port()}"
         # The nodes wait for the head by themselves; starting them now hides their import time behind the head's.
-        numbers = range(1, self.shape.nodes + 1)
-        for number in numbers:
-            self._start(number, nodes_.worker_arguments(self.address, self.shape.cpus_per_node))
+        slices = self.shape.slices
+        if slices is None:
+            numbers = [self._start_worker() for _ in range(self.shape.nodes)]
+        else:
+            numbers = [
+                number for state in slices.states for number in self._start_slice(slices, state == "half")
+            ]
         self._connect(*numbers)
+
+    def _start_slice(self, slices: Slices, half: bool = False) -> list[int]:
+        """The next one. Half: without its last host."""
+        hosts = fake_slices.hosts_in(slices, self._slices)
+        self._slices += 1
+        return [self._start_worker(host) for host in (hosts[:-1] if half else hosts)]
+
+    def _start_worker(self, fake: fake_slices.FakeHost | None = None) -> int:
+        number = max(self._nodes) + 1
+        arguments = nodes_.worker_arguments(self.address, self.shape.cpus_per_node)
+        if fake is None:
+            self._start(number, arguments)
+        else:
+            self._fakes[number] = fake
+            self._start(number, arguments + fake.arguments, fake.environment)
+        return number
 
     def _connect(self, *numbers: int) -> None:
         """Look through Ray's own eyes from here on, and wait until they see the head and these nodes."""
@@ -142,23 +165,40 @@ class LocalCluster:
     def nodes(self) -> list[Node]:
         """A node that was sent SIGTERM or SIGKILL, or whose `ray start` has ended, is no longer in the book."""
         return [
-            Node(number, node.node_id)
+            self.node(number)
             for number, node in sorted(self._nodes.items())
             if number != HEAD and not node.leaving and node.running()
         ]
 
     def node(self, number: int) -> Node:
-        return Node(number, self._worker(number).node_id)
+        fake = self._fakes.get(number)
+        return Node(
+            number, self._worker(number).node_id, fake.slice if fake is not None and not fake.wrong else ""
+        )
 
     def add_node(self) -> Node:
         return self.add_nodes(1)[0]
 
     def add_nodes(self, count: int) -> list[Node]:
         """Several at once, side by side."""
-        first = max(self._nodes) + 1
-        numbers = range(first, first + count)
-        for number in numbers:
-            self._start(number, nodes_.worker_arguments(self.address, self.shape.cpus_per_node))
+        return self._joined([self._start_worker() for _ in range(count)])
+
+    def add_capacity(self, slice_: int | None = None) -> list[Node]:
+        slices = self.shape.slices
+        if slices is None:
+            return self.add_nodes(1)
+        if slice_ is None:
+            return self._joined(self._start_slice(slices))
+        return self._joined([self._start_worker(self._lacking(slices, slice_))])
+
+    def _lacking(self, slices: Slices, number: int) -> fake_slices.FakeHost:
+        there = {self._fakes[node.number].worker for node in self.nodes() if node.slice == slice_name(number)}
+        lacking = [host for host in fake_slices.hosts_in(slices, number) if host.worker not in there]
+        if not lacking or number >= self._slices:
+            raise ClusterError(f"slice {number} lacks no host; there are slices 0 to {self._slices - 1}")
+        return lacking[0]
+
+    def _joined(self, numbers: Sequence[int]) -> list[Node]:
         for number in numbers:
             self._wait_joined(number)
         return [self.node(number) for number in numbers]
@@ -178,12 +218,7 @@ class LocalCluster:
         fakes = fake_slices.hosts_of(generation, topology, name or f"slice-{first}", chips_per_host)
         wrong = overrides or {}
         chosen = [fakes[at].but(wrong.get(at, {})) for at in (range(len(fakes)) if hosts is None else hosts)]
-        for number, fake in enumerate(chosen, first):
-            arguments = nodes_.worker_arguments(self.address, self.shape.cpus_per_node)
-            self._start(number, arguments + fake.arguments, fake.environment)
-        for number in range(first, first + len(chosen)):
-            self._wait_joined(number)
-        return [self.node(number) for number in range(first, first + len(chosen))]
+        return self._joined([self._start_worker(fake) for fake in chosen])
 
     def _worker(self, number: int) -> NodeProcess:
         self._view  # noqa: B018  says that the cluster is closed, where it is

@@ -47,7 +47,7 @@ class ClusterPool:
             returned = True
         finally:
             # After an error nobody knows what the cluster went through.
-            if not (returned and self._take_back(cluster)):
+            if not (returned and shape.slices is None and self._take_back(cluster)):
                 cluster.close()
 
     # -- taking
@@ -60,7 +60,9 @@ class ClusterPool:
         return None
 
     def _next_idle(self, shape: Shape) -> LocalCluster | None:
-        """The idle cluster that needs the fewest nodes started or stopped."""
+        """The idle cluster that needs the fewest nodes started or stopped. One with slices is always new."""
+        if shape.slices is not None:
+            return None
         with self._lock:
             if self._closed:
                 raise ClusterError("this pool of clusters is closed: take leases before closing it")

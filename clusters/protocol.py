@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
+from shaketable.clusters.slice_states import Slices
+
 NodeState = Literal["alive", "draining", "dead"]
 
 
@@ -24,16 +26,21 @@ class Unsupported(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is started: `nodes` worker nodes, each with `cpus_per_node` CPUs (one worker asks for one CPU)."""
+    """What is started: `nodes` worker nodes, each with `cpus_per_node` CPUs (one worker asks for one CPU), or the hosts
+    of TPU `slices` in their stead."""
 
     nodes: int
     cpus_per_node: int = 1
+    slices: Slices | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
+    """`slice`: the TPU slice of which it is a host, if that is one that a run could use."""
+
     number: int
     node_id: str
+    slice: str = ""
 
 
 class Cluster(Protocol):
@@ -52,6 +59,11 @@ class Cluster(Protocol):
 
     def add_node(self) -> Node:
         """Start one more worker node and return once it is alive in Ray's own view."""
+        ...
+
+    def add_capacity(self, slice_: int | None = None) -> list[Node]:
+        """One more node; where there are TPU slices one more of those, or one of the hosts that slice number `slice_`
+        lacks."""
         ...
 
     def pids(self, number: int) -> list[int]:

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
 from shaketable.clusters.protocol import ClusterError, Node
-from shaketable.clusters.slice_states import SliceState
+from shaketable.clusters.slice_states import SliceState, slice_name
 
 Range = tuple[float, float]  # seconds, from and to
 
@@ -170,7 +170,7 @@ class SimulatedCluster:
 
     def nodes(self) -> list[Node]:
         """Those whose processes are there, frozen ones too, by number."""
-        return [Node(n.number, n.node_id) for n in self._nodes.values() if n.state != "gone"]
+        return [Node(n.number, n.node_id, n.usable_slice) for n in self._nodes.values() if n.state != "gone"]
 
     def all_nodes(self) -> Iterable[SimulatedNode]:
         return self._nodes.values()
@@ -321,7 +321,7 @@ class SimulatedCluster:
         """Worker ids count against the node numbers: who orders hosts by anything else is found out."""
         place = node.place
         state = kind.states[node.group] if node.group < len(kind.states) else "whole"
-        node.slice, node.worker, node.odd = f"s{node.group:02}", str(self.hosts - 1 - place), state in _ODD
+        node.slice, node.worker, node.odd = slice_name(node.group), str(self.hosts - 1 - place), state in _ODD
         node.topology, node.pod_type, node.chips = kind.topology, kind.pod_type, kind.chips_per_host
         if state == "topology":
             node.topology = f"1x{kind.topology}"  # that the pod type does not tell

@@ -14,13 +14,14 @@ class AddNode(Fault):
     def __init__(self, slice: int | None = None) -> None:
         """`slice`: one host of TPU slice number so many, in the place of one that it lacks."""
         self.slice = slice
-        self._added: Node | None = None
+        self._added: list[Node] = []
 
     def inject(self, scene: Scene, hit: Hit) -> None:
-        self._added = scene.cluster.add_node()
+        self._added = scene.cluster.add_capacity(self.slice)
 
     def observe(self, scene: Scene, hit: Hit) -> str | None:
-        if self._added is None or scene.cluster.state(self._added.number) != "alive":
+        if not self._added or any(scene.cluster.state(node.number) != "alive" for node in self._added):
             return None
-        scene.collector.testify(NodeJoined(node=self._added.number, node_id=self._added.node_id))
-        return f"node {self._added.number} alive"
+        for node in self._added:
+            scene.collector.testify(NodeJoined(node=node.number, node_id=node.node_id, slice=node.slice))
+        return f"node {self._added[-1].number} alive"

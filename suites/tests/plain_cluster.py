@@ -52,6 +52,10 @@ class PlainCluster:
             raise ClusterError(f"there is no node {number}")
         return Node(number, f"hex{number}")
 
+    def add_capacity(self, slice_: int | None = None) -> list[Node]:
+        assert slice_ is None, "there are no slices here"
+        return [self.add_node()]
+
     def add_node(self) -> Node:
         number = len(self._processes) + 1
         process = subprocess.Popen([sys.executable, "-c", NODE], start_new_session=True)

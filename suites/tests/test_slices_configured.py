@@ -31,7 +31,8 @@ def test_there_are_as_many_nodes_as_the_slices_have_hosts() -> None:
         ({"topology": ""}, "slices need topology and accelerator_type, for example 4x4 and TPU-V6E"),
         ({"topology": "four"}, "topology 'four': is written like 4x4 or 2x2x2"),
         ({"accelerator_type": ""}, "topology 4x4 needs an accelerator_type, for example TPU-V6E"),
-        ({"cluster": "local"}, "experiments on TPU slices run with subject: bundled and cluster: simulated"),
+        ({"cluster": "local", "slices": ["busy"]}, "a busy slice is there on cluster: simulated only"),
+        ({"subject": "ray-train"}, "experiments on TPU slices run with subject: bundled, not ray-train"),
         ({"chips_per_host": 9}, "chips_per_host: must be a whole number from 1 to 8, not 9"),
     ],
 )  # fmt: skip
