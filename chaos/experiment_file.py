@@ -181,8 +181,9 @@ def dump(plan: Plan, document: Mapping[str, Any] | None = None) -> dict[str, Any
     for key in configuring.OPTIONAL:  # a file says of these only what is particular to it
         if configuration[key] == usual[key]:
             del configuration[key]
-    if isinstance(configuration["num_workers"], tuple):
-        configuration["num_workers"] = list(configuration["num_workers"])
+    for key in ("num_workers", "slices"):  # YAML has no tuples
+        if isinstance(configuration[key], tuple):
+            configuration[key] = list(configuration[key])
     return {
         "title": plan.title,
         "description": said.get("description") or plan.title,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from shaketable.chaos.configuring import configuration
 from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.experiment_file import dump, plan_of
+from shaketable.chaos.plan import Expect, Plan
 
 SLICES = {
     "cluster": "simulated", "accelerator_type": "TPU-V6E", "topology": "4x4", "slices": ["whole", "half"],
@@ -18,6 +21,11 @@ SLICES = {
 def test_there_are_as_many_nodes_as_the_slices_have_hosts() -> None:
     made = configuration(SLICES)
     assert (made.hosts_per_slice, made.nodes, made.slices) == (4, 8, ("whole", "half"))
+
+
+def test_a_written_experiment_means_the_same_slices() -> None:
+    plan = Plan("slices", configuration(SLICES), (), Expect())
+    assert plan_of(yaml.safe_load(yaml.safe_dump(dump(plan))), {}) == plan
 
 
 @pytest.mark.parametrize(
