@@ -40,9 +40,14 @@ def collect(run_path: RunPath, state: RunState) -> list[str]:
 
 def orphans(names: Iterable[str], state: RunState) -> list[str]:
     """Which of these checkpoint directories are uploads of ended attempts that were never committed."""
-    committed = {*(commit.checkpoint for commit in state.commits), *state.quarantined}
+    kept = _kept(state)
     ended = {end.attempt for end in state.ended}
-    return [name for name in sorted(names) if name not in committed and _attempt_of(name) in ended]
+    return [name for name in sorted(names) if name not in kept and _attempt_of(name) in ended]
+
+
+def _kept(state: RunState) -> set[str]:
+    """What is resumed from, and what was given up as corrupt: people may want to look at it."""
+    return {*(commit.checkpoint for commit in state.commits), *state.quarantined}
 
 
 def _attempt_of(name: str) -> int | None:

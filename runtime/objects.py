@@ -98,11 +98,13 @@ def size(path: ObjectPath) -> int:
     return _patiently("get", path, lambda: obstore.head(_store(path), path.key)["size"])
 
 
-def write(path: ObjectPath, data: bytes) -> None:
+def write(path: ObjectPath, data: bytes, within_s: float | None = None) -> None:
     """Overwrites. Raises StorageUnavailable."""
-    _patiently(
-        "put", path, lambda: obstore.put(_store(path, large=True), path.key, data, use_multipart=False)
-    )
+
+    def call() -> None:
+        obstore.put(_store(path, large=True), path.key, data, use_multipart=False)
+
+    _patiently("put", path, call, within_s)
 
 
 def write_parts(path: ObjectPath, parts: Callable[[], Iterator[bytes]]) -> None:

@@ -28,6 +28,7 @@ from shaketable.runtime.objects import ObjectPath
 from shaketable.runtime.records import SCHEMA, AnyRecord, Opened
 from shaketable.runtime.retries import patiently
 from shaketable.runtime.reuse import check_reuse, recordable
+from shaketable.runtime.snapshots import Snapshots, StoredSnapshots, due
 from shaketable.runtime.storage import CHECKPOINTS, LOG, Records, RunPath, make_directory, records_of
 
 _OPEN_TRIES = 1000  # each lost to another driver that got further: somebody makes progress
@@ -40,12 +41,14 @@ class RunLog:
     """
 
     def __init__(
-        self, run_path: RunPath, *, records: Records | None = None, clock: Callable[[], float] = time.time,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        self, run_path: RunPath, *, records: Records | None = None, snapshots: Snapshots | None = None,
+        clock: Callable[[], float] = time.time, new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:  # fmt: skip
         self.run_path = run_path
         self.state = RunState()
         self._records: Records = records or records_of(run_path)
+        self._snapshots = snapshots if records is not None else snapshots or StoredSnapshots(run_path)
+        self._snapshot_at = 0  # the last record in the newest snapshot that is known of
         self._clock, self._new_id = clock, new_id
         self._lock = threading.RLock()
         self._fenced: Fenced | None = None
@@ -58,10 +61,24 @@ class RunLog:
         return self._read_from(FIRST_NUMBER)
 
     def catch_up(self) -> RunState:
-        """Fold what has been appended, by whomever, since `state`."""
+        """Fold what has been appended, by whomever, since `state`; at first from the newest snapshot on."""
         with self._lock:
+            if self.state.next_number == FIRST_NUMBER:
+                self._begin_with_snapshot()
             self.state = fold(self._read_from(self.state.next_number), self.state)
             return self.state
+
+    def _begin_with_snapshot(self) -> None:
+        saved = self._snapshots.load() if self._snapshots is not None else None
+        if saved is None:
+            return
+        last = saved.next_number - 1
+        if self.peek(last) is None:
+            raise LogCorrupt(
+                f"{self._records.where(last)} is missing, while a snapshot of the log goes that far: the log of this"
+                " run is lost, or a part of it. Bring it back (a lifecycle rule may have taken it) or use another name"
+            )
+        self.state, self._snapshot_at = saved, last
 
     def peek(self, number: int, within_s: float | None = None) -> AnyRecord | None:
         """The record at this number, None if there is none yet. One read, tried for `within_s`."""
@@ -91,6 +108,9 @@ class RunLog:
             after = apply(self.state, stored)
             self._create(number, record, stored)
             self.state = after
+            if self._snapshots is not None and due(after, self._snapshot_at):
+                self._snapshot_at = number
+                self._snapshots.save(after)
             return number, stored
 
     def _stamped(self, record: AnyRecord) -> AnyRecord:

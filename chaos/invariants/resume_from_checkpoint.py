@@ -33,6 +33,8 @@ def resume_from_checkpoint(history: History) -> Finding:
 
 def _wrong(history: History, attempt: Attempt) -> str | None:
     latest = history.latest_commit(attempt.start.position)
+    if attempt.start.resume is None and (lost := _given_up(history, attempt)):
+        return f"{attempt.name} began again from scratch after {lost} was given up as corrupt"
     if attempt.start.resume != (latest.checkpoint if latest else None):
         if _committed_unseen(history, attempt, latest):
             return None
@@ -42,6 +44,11 @@ def _wrong(history: History, attempt: Attempt) -> str | None:
         or _wrong_state(history, attempt, latest)
         or wrong_first_step(history, attempt, latest)
     )
+
+
+def _given_up(history: History, attempt: Attempt) -> str:
+    """A checkpoint that was quarantined before this attempt: then there is no beginning any more."""
+    return min(history.quarantined(attempt.start.position), default="")
 
 
 def _named(checkpoint: str | None) -> str:

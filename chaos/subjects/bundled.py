@@ -22,6 +22,7 @@ from shaketable.runtime.nodecache import restore
 from shaketable.runtime.objects import ObjectPath, sizes
 from shaketable.runtime.records import CheckpointCommitted
 from shaketable.runtime.runlog import RunLog
+from shaketable.runtime.snapshots import SNAPSHOTS
 from shaketable.runtime.stacks import STACKS
 from shaketable.runtime.storage import CHECKPOINTS, LOG, RunPath, locate_run, records_of
 
@@ -60,7 +61,7 @@ class Bundled:
         if isinstance(run, ObjectPath):
             return _objects_left(run, known)
         return [
-            *_others(run, {LOG, CHECKPOINTS, STACKS}, "neither log nor checkpoints"),
+            *_others(run, {LOG, CHECKPOINTS, STACKS, SNAPSHOTS}, "neither log nor checkpoints"),
             *_others(
                 run / LOG, {f"{number:010d}.json" for number in range(state.next_number)}, "not a record"
             ),
@@ -107,7 +108,7 @@ def _objects_left(run: ObjectPath, known: set[str]) -> list[str]:
     return [
         f"{'/'.join(place)}: neither a record nor of a commit"
         for place in places
-        if not (place[0] in (LOG, STACKS) or (place[0] == CHECKPOINTS and place[1] in known))
+        if not (place[0] in (LOG, STACKS, SNAPSHOTS) or (place[0] == CHECKPOINTS and place[1] in known))
     ]
 
 

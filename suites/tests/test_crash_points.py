@@ -1,6 +1,6 @@
-"""The driver, and separately an agent, is killed at every boundary of every storage operation of a run with commits and
-deletions, sharded or not, uploads torn in their middle included. After each the run is launched again and has to
-end with the digest of the run without faults, all invariants holding. Enumerated, not sampled."""
+"""The driver, and separately an agent, is killed at every boundary of every storage operation of a run with commits,
+deletions and snapshots, sharded or not, uploads torn in their middle included. After each the run is launched again and
+has to end with the digest of the run without faults, all invariants holding. Enumerated, not sampled."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 from shaketable.chaos.simulation import Weather
 from shaketable.chaos.subjects.simulated.crashing import CrashPoints
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
+from shaketable.runtime import snapshots
 
 STEPS = 30
 AT_LEAST = {"driver": 80, "agent": 80}  # boundaries, or the run has lost what it was to exercise
@@ -42,8 +43,9 @@ def play(points: CrashPoints, sharded: bool) -> tuple[simulation.Played, Plan]:
 @pytest.mark.parametrize("sharded", [False, True])
 @pytest.mark.parametrize("victim", ["driver", "agent"])
 def test_whoever_is_killed_at_any_boundary_of_the_storage_nothing_committed_is_lost(
-    victim: Victim, sharded: bool, capsys: pytest.CaptureFixture[str]
+    victim: Victim, sharded: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(snapshots, "LEAST", 6)
     counted = CrashPoints()
     played, plan = play(counted, sharded)
     assert violation(played) is None
@@ -59,3 +61,4 @@ def test_whoever_is_killed_at_any_boundary_of_the_storage_nothing_committed_is_l
     with capsys.disabled():
         print(f"\n{victim} killed at each of {len(counted.passed)} storage boundaries, sharded={sharded}")
     assert len(counted.passed) >= AT_LEAST[victim]
+    assert any("snapshot" in boundary for boundary in counted.passed)

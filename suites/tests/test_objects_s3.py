@@ -82,7 +82,7 @@ def test_the_tail_is_found_by_getting_numbers_where_the_listing_is_late(
     run: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_run(run, CONFIGURATION)[0].append(started(1))
-    monkeypatch.setattr(objects, "sizes", lambda *_: {})
+    monkeypatch.setattr(objects, "sizes", lambda *_, **__: {})
     assert RunLog(run).catch_up().next_number == 3
 
 

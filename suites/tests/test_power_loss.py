@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -74,6 +75,23 @@ def test_the_disk_shows_a_runtime_that_does_not_sync(
     else:
         copy = hashing.copy_hashed
         monkeypatch.setattr(checkpoints, "copy_hashed", lambda *a, durable: copy(*a, durable=False))
+    disk = traced(tmp_path)
+    with pytest.raises(AssertionError):
+        assert_no_record_names_what_is_lost(disk)
+
+
+def test_the_disk_shows_a_log_that_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_place(path: Path, data: bytes) -> bool:
+        with path.open("xb") as file:
+            file.write(data)
+        storage.fsync_directory(path.parent)
+        with path.open("ab") as file:
+            os.fsync(file.fileno())
+        return True
+
+    monkeypatch.setattr(storage, "create_once", in_place)
     disk = traced(tmp_path)
     with pytest.raises(AssertionError):
         assert_no_record_names_what_is_lost(disk)

@@ -65,8 +65,8 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
             max_failures_without_progress=configuration.max_failures_without_progress,
         ),
         checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
-        heartbeat_timeout_s=configuration.heartbeat_timeout_s, notice_window_s=configuration.notice_window_s,
-        storage_outage_s=configuration.storage_outage_s, hang_timeout_s=configuration.hang_timeout_s,
+        heartbeat_timeout_s=configuration.heartbeat_timeout_s, hang_timeout_s=configuration.hang_timeout_s,
+        notice_window_s=configuration.notice_window_s, storage_outage_s=configuration.storage_outage_s,
         first_step_timeout_s=configuration.first_step_timeout_s, **settings,
     )  # fmt: skip
     return Given(scaling, run, recordable(as_json(scaling, run, configuration.job_config, "simulated")))
@@ -177,7 +177,7 @@ class SimulatedDriver:
     def _new_log(self) -> RunLog:
         rng, timeline = self.world.rng, self.world.timeline
         return RunLog(
-            RUN, records=self.world.records, clock=lambda: EPOCH_S + timeline.now,
+            RUN, records=self.world.records, snapshots=self.world.snapshots, clock=lambda: EPOCH_S + timeline.now,
             new_id=lambda: f"{rng.getrandbits(64):016x}",
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects.simulated.agent import Worker
 from shaketable.chaos.subjects.simulated.crashing import CrashPoints
 from shaketable.chaos.subjects.simulated.driver import RUN, Given, SimulatedDriver, given
-from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRecords
+from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRecords, SimulatedSnapshots
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, World
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.simulated import SimulatedCluster, SliceKind, Timeline
@@ -44,7 +44,8 @@ class SimulatedRun:
     def __init__(
         self, configuration: Configuration, rng: random.Random, hear: Callable[[AnyEvent], None],
         watched_step: Callable[[int, int], int | None], exited: Callable[[int, int], None], *,
-        hosts: int = 1, pace: Pace | None = None, settings: dict[str, Any] | None = None, chance: Chance,
+        hosts: int = 1, pace: Pace | None = None,
+        settings: dict[str, Any] | None = None, chance: Chance,
         failed_by_weather: Callable[[str, Worker], None], beside: SimulatedRun | None = None,
         points: CrashPoints | None = None, crashed: Callable[[str, int], None] = lambda name, pid: None,
     ) -> None:  # fmt: skip
@@ -64,7 +65,7 @@ class SimulatedRun:
         records.points.kill, self._crashed = self._kill, crashed
         self.world = World(
             self.timeline, rng, self.cluster, ChainConfig.of(configuration.job_config), hear, watched_step, records,
-            self._taken_over, failed_by_weather, chance, pace=pace or Pace(),
+            self._taken_over, failed_by_weather, chance, SimulatedSnapshots(records.points), pace=pace or Pace(),
             silent_s=(configuration.hang_timeout_s or 0.0) / 4,
         )  # fmt: skip
         self._hosts = hosts

@@ -13,7 +13,9 @@ import xxhash
 
 from shaketable.chaos.faults.storage.rules import Struck
 from shaketable.chaos.subjects.simulated.crashing import CrashPoints
+from shaketable.runtime import snapshots
 from shaketable.runtime.errors import StorageUnsettled
+from shaketable.runtime.fold import RunState
 from shaketable.runtime.records import CheckpointCommitted, File
 
 STATE_FILE = "state.json"
@@ -88,6 +90,23 @@ class SimulatedRecords:
 
     def where(self, number: int) -> str:
         return f"simulated log record {number}"
+
+
+@dataclass(slots=True)
+class SimulatedSnapshots:
+    """Of the run log, in the runtime's own encoding."""
+
+    points: CrashPoints
+    stored: dict[int, bytes] = field(default_factory=dict)
+
+    def save(self, state: RunState) -> None:
+        number = state.next_number - 1
+        if not self.points.passes(f"before snapshot {number}") or self.points.victim != "driver":
+            self.stored[number] = snapshots.encode(state)
+            self.points.passes(f"after snapshot {number}")
+
+    def load(self) -> RunState | None:
+        return snapshots.decode(self.stored[max(self.stored)]) if self.stored else None
 
 
 @dataclass(frozen=True, slots=True)

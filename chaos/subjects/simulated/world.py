@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shaketable.chaos.history import AnyEvent, Event
-from shaketable.chaos.subjects.simulated.storage import SimulatedCheckpoints, SimulatedRecords
+from shaketable.chaos.subjects.simulated.storage import (
+    SimulatedCheckpoints,
+    SimulatedRecords,
+    SimulatedSnapshots,
+)
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.simulated import Range, SimulatedCluster, Timeline
 from shaketable.runtime.controller import State
@@ -90,6 +94,7 @@ class World:
     taken_over: Callable[[SimulatedDriver], None]  # by this driver, from whoever had the run before
     failed_by_weather: Callable[[str, Worker], None]  # told before it is felt
     chance: Chance
+    snapshots: SimulatedSnapshots
     checkpoints: SimulatedCheckpoints = field(default_factory=SimulatedCheckpoints)
     pace: Pace = field(default_factory=Pace)
     silent_s: float = 0.0  # a worker says at least so often how far it is; 0: only when something happens

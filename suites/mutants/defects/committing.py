@@ -180,6 +180,18 @@ def uploads_never_collected(collection: Any) -> None:
     replace(collection, "_attempt_of", lambda original: lambda name: None)
 
 
+@defect("collection", DURABLE, experiment="worker-crash")
+def live_checkpoints_collected(collection: Any) -> None:
+    """the collector of uploads that were never committed does not look which were"""
+    replace(collection, "_kept", lambda original: lambda state: set())
+
+
+@defect("transfer", "failure-budget", experiment="checkpoint-corrupt", tried="local")
+def no_checksum_on_restore(transfer: Any) -> None:
+    """what the storage gives is taken for what was committed"""
+    replace(transfer, "_believe", lambda original: lambda commit, file, read: read() and None)
+
+
 @defect("controller.endings", "sample-accounting")
 def final_metrics_mangled(endings: Any) -> None:
     """text among a run's final metrics is cut after eight characters"""

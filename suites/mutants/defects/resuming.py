@@ -40,6 +40,12 @@ def resume_from_an_older_commit(fold: Any) -> None:
     )
 
 
+@defect("fold", RESUME)
+def corruption_begins_from_scratch(fold: Any) -> None:
+    """where every checkpoint has turned out corrupt, the run silently begins again"""
+    replace(fold.RunState, "all_corrupt", lambda original: property(lambda self: False))
+
+
 @defect("controller.endings", "durability", RESUME, experiment="driver-sigkill-upload")
 def resume_from_an_uncommitted_upload(endings: Any) -> None:
     """what was still being uploaded when an attempt ended is committed as it is"""
