@@ -120,6 +120,11 @@ def sigint_driver(at: Trigger) -> FaultPlan:
     return FaultPlan("sigint_driver", None, at)
 
 
+def freeze_driver(at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Stop the driver's process; thaw it at `until`, or when the run is over."""
+    return FaultPlan("freeze_driver", None, at, _given(until=until))
+
+
 def relaunch_driver(at: Trigger, changed: dict[str, Any] | None = None) -> FaultPlan:
     """Launch the driver once more under the same name; `changed`: configuration that differs this time."""
     return FaultPlan("relaunch_driver", None, at, _given(changed=changed))

@@ -97,6 +97,8 @@ def not_simulated(plan: Plan) -> str:
         return f"the subject {configuration.subject} cannot be simulated: run it with cluster: local"
     if not (configuration.job.startswith("shaketable.") and configuration.job.endswith(":hash_chain")):
         return f"the job {configuration.job} needs real processes: run it with cluster: local"
+    if any(fault.name == "freeze_driver" for fault in plan.faults):
+        return "a frozen driver cannot be simulated: run it with cluster: local"
     return ""
 
 

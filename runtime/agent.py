@@ -23,6 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ray
+from ray.exceptions import RayError
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_current_placement_group,
+    remove_placement_group,
+)
 
 from shaketable.runtime import checkpoints, nodecache, rayview, retries, stacks, wire
 from shaketable.runtime import messages as msg
@@ -34,6 +40,7 @@ from shaketable.runtime.wire import Channel, ChannelClosed
 
 _COALESCE_S = 0.05  # plain reports travel at most this often; the last one always does
 _REAP_S = 10.0
+_GIVEN_BACK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,10 @@ class Agent:
 
     def __init__(self, spec: AgentSpec) -> None:
         node_id = ray.get_runtime_context().get_node_id()
-        place = Place(node_id, rayview.node_ip(), rayview.session_directory() / "shaketable")
+        place = Place(
+            node_id, rayview.node_ip(), rayview.session_directory() / "shaketable",
+            get_current_placement_group(),
+        )  # fmt: skip
         threading.Thread(target=_live, args=(spec, place), name="shaketable-agent", daemon=True).start()
 
     def up(self) -> bool:
@@ -63,11 +73,17 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The node: its id, its address, and a directory of this node's disk that goes with the Ray session."""
+    """The node: its id, its address, and a directory of this node's disk that goes with the Ray session; and the lease
+    of it."""
 
     node_id: str
     node_ip: str
     directory: Path
+    group: PlacementGroup | None = None
+
+
+class _LeaseOver(ChannelClosed):
+    """No word from the driver for longer than its lease. It may be stopped, and then Ray still takes it for alive."""
 
 
 class _Leave(Exception):
@@ -82,8 +98,22 @@ def _live(spec: AgentSpec, place: Place) -> None:
         pass
     except (ChannelClosed, OSError, ShaketableError) as error:
         print(f"shaketable agent {spec.agent} leaves: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, _LeaseOver):
+            _give_back(place)
     finally:
         os._exit(0)
+
+
+def _give_back(place: Place) -> None:
+    """The end of this process frees nothing: the placement group is the driver's, and goes only with that. Without this
+    another driver of the run would wait for the machines until the stopped one is ended or thawed."""
+    if place.group is None:
+        return
+    try:
+        remove_placement_group(place.group)
+        time.sleep(_GIVEN_BACK_S)  # Ray does it behind our back, and ends this process
+    except (RayError, RuntimeError, OSError) as error:
+        print(f"shaketable agent: its lease could not be given back: {error}", file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)
@@ -157,7 +187,7 @@ class _Loop:
         """Protocols 2.2: no driver, no work. Silence counts only while this loop turns."""
         lease = self._setup.lease_s if self._setup else 60.0
         if now - self._heard_s > lease:
-            raise ChannelClosed(f"no word from the driver for {lease} s")
+            raise _LeaseOver(f"no word from the driver for {lease} s")
 
     def _mind_the_kill(self, now: float) -> None:
         """What SIGKILL does not end hangs in the kernel: better to lose this agent than to wait for ever."""

@@ -6,6 +6,7 @@ from shaketable.chaos.faults.add_node import AddNode
 from shaketable.chaos.faults.base import Fault, Scene
 from shaketable.chaos.faults.damage_checkpoint import DamageCheckpoint
 from shaketable.chaos.faults.drain_node import DrainNode
+from shaketable.chaos.faults.freeze_driver import FreezeDriver
 from shaketable.chaos.faults.freeze_node import FreezeNode
 from shaketable.chaos.faults.freeze_worker import FreezeWorker
 from shaketable.chaos.faults.hang_worker import HangWorker
@@ -27,6 +28,6 @@ FAULTS: dict[str, type[Fault]] = {
     for fault in (
         SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigtermNode, SigkillNode, FreezeNode, DrainNode,
         AddNode, SigkillDriver, SigtermDriver, SigintDriver, RelaunchDriver, Reached,
-        HurtStorage, DamageCheckpoint,
+        HurtStorage, DamageCheckpoint, FreezeDriver,
     )
 }  # fmt: skip

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         damage_checkpoint,
         drain_node,
         event,
+        freeze_driver,
         freeze_node,
         freeze_worker,
         hang_worker,
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Recorder", "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "damage_checkpoint",
-    "drain_node", "event", "freeze_node", "freeze_worker", "hang_worker", "hurt_storage", "node",
-    "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake", "sigint_driver",
+    "drain_node", "event", "freeze_driver", "freeze_node", "freeze_worker", "hang_worker", "hurt_storage",
+    "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake", "sigint_driver",
     "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state", "step",
 ]  # fmt: skip
 SHAKING = ("ShakeFailed", "ShakeInvalid", "Shaken", "shake")  # the rest is the vocabulary of a method

@@ -48,6 +48,7 @@ FAULT_PLANS = {
     "sigkill_driver": FaultPlan("sigkill_driver", None, AT),
     "sigterm_driver": FaultPlan("sigterm_driver", None, AT),
     "sigint_driver": FaultPlan("sigint_driver", None, AT),
+    "freeze_driver": FaultPlan("freeze_driver", None, AT),
     "relaunch_driver": FaultPlan("relaunch_driver", None, AT),
     "hurt_storage": FaultPlan("hurt_storage", None, AT, {"effect": "slow_down", "methods": ["GET"]}),
     "damage_checkpoint": FaultPlan("damage_checkpoint", None, AT),

@@ -18,6 +18,7 @@ from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
 from shaketable.chaos.subjects.simulated.injection import Injection, Scene
 from shaketable.chaos.subjects.simulated.storage_faults import DamageCheckpointInjection, HurtStorageInjection
 from shaketable.chaos.targets import Hit
+from shaketable.clusters.protocol import ClusterError
 from shaketable.clusters.simulated import SimulatedNode
 
 
@@ -213,6 +214,16 @@ class Relaunch(Injection):
         return f"pid {self.pid}"
 
 
+class FreezeDriverInjection(Injection):
+    name = "freeze_driver"
+
+    def inject(self) -> None:
+        raise ClusterError("freeze_driver: a frozen driver is not simulated; run it with cluster: local")
+
+    def observe(self) -> str | None:
+        return None
+
+
 class Reached(Injection):
     name = "reached"
 
@@ -228,6 +239,6 @@ INJECTIONS: dict[str, Callable[[Scene, Fault, Hit], Injection]] = {
     for injection in (
         SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigkillNode, FreezeNode, SigtermNode,
         DrainNodeInjection, AddNode, SigkillDriver, SigtermDriver, SigintDriver, Relaunch, Reached,
-        HurtStorageInjection, DamageCheckpointInjection,
+        HurtStorageInjection, DamageCheckpointInjection, FreezeDriverInjection,
     )
 }  # fmt: skip
