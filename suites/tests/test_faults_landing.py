@@ -13,6 +13,7 @@ import pytest
 from shaketable.chaos import engine, processes
 from shaketable.chaos.collector import Collector, CollectorError
 from shaketable.chaos.faults import FAULTS, Fault, Scene
+from shaketable.chaos.faults.hang_worker import HangWorker
 from shaketable.chaos.faults.raise_in_worker import RaiseInWorker
 from shaketable.chaos.faults.storage.gateway import Gateway
 from shaketable.chaos.history import (
@@ -40,6 +41,7 @@ FAULT_PLANS = {
     "sigkill_worker": FaultPlan("sigkill_worker", {"rank": 1}, AT),
     "raise_in_worker": FaultPlan("raise_in_worker", {"rank": 1}, AT),
     "freeze_worker": FaultPlan("freeze_worker", {"rank": 1}, AT),
+    "hang_worker": FaultPlan("hang_worker", {"rank": 1}, AT),
     "sigterm_node": FaultPlan("sigterm_node", {"rank": 1}, AT),
     "sigkill_node": FaultPlan("sigkill_node", {"random": 2}, AT),
     "freeze_node": FaultPlan("freeze_node", {"node": 2}, AT),
@@ -54,6 +56,7 @@ FAULT_PLANS = {
     "damage_checkpoint": FaultPlan("damage_checkpoint", None, AT),
     "reached": FaultPlan("reached", None, AT),
 }
+ASKED_BY_FILE = {"raise_in_worker", "hang_worker"}  # by the job itself, which these processes do not run
 
 
 class Stage:
@@ -150,7 +153,7 @@ def test_every_fault_is_in_the_table_of_this_test() -> None:
     assert FAULT_PLANS.keys() == FAULTS.keys()
 
 
-@pytest.mark.parametrize("name", sorted(set(FAULTS) - {"raise_in_worker"}))
+@pytest.mark.parametrize("name", sorted(set(FAULTS) - ASKED_BY_FILE))
 def test_a_fault_lands_with_evidence_and_the_break_phase_ends(name: str, stage: Stage) -> None:
     events = stage.play(FAULT_PLANS[name])
     (observed,) = only(events, FaultObserved)
@@ -182,6 +185,21 @@ def test_a_worker_is_asked_to_raise_by_a_file_and_answers_by_renaming_it(stage: 
         patch.setitem(FAULTS, "raise_in_worker", Obedient)
         (observed,) = only(stage.play(FAULT_PLANS["raise_in_worker"]), FaultObserved)
     assert observed.evidence == "raised"
+
+
+def test_a_worker_is_asked_to_hang_by_a_file_and_answers_with_another(stage: Stage) -> None:
+    pid = stage.workers[1].pid
+
+    class Obedient(HangWorker):
+        def inject(self, scene: Scene, hit: Hit) -> None:
+            super().inject(scene, hit)
+            assert (scene.directory / f"hang-{pid}").read_text() == "python"
+            (scene.directory / f"hung-{pid}").touch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAULTS, "hang_worker", Obedient)
+        (observed,) = only(stage.play(FAULT_PLANS["hang_worker"]), FaultObserved)
+    assert observed.evidence == "hung"
 
 
 def test_what_was_hit_is_recorded_before_it_is_hit(stage: Stage) -> None:
