@@ -17,11 +17,17 @@ from shaketable.chaos import processes
 from shaketable.clusters.protocol import ClusterError, Node, NodeState, Shape
 
 NODE = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
-SLEEPER = "import time; time.sleep(600)"
+SLEEPER = "import time; print(flush=True); time.sleep(600)"
 
 
 def sleeper() -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True)
+    """Up when it is returned: a signal in the middle of an interpreter's start ends it otherwise than it should."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER], start_new_session=True, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
 
 
 def ignoring(sig: str) -> subprocess.Popen[bytes]:
