@@ -8,6 +8,7 @@ it, and passes on what worker and driver say to each other. Without its driver i
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import shutil
@@ -141,7 +142,7 @@ class _Loop:
         self._worker: _Worker | None = None
         self._pending_report: msg.Report | None = None
         self._reported_s = 0.0
-        self._stranded = False  # staged files that the storage never took, for people to save
+        self._staged_bytes = 0  # that wait for the storage
         self._heard_s = time.monotonic()
         self._beat_s = 0.0
         self._server: subprocess.Popen[bytes] | None = None
@@ -224,8 +225,7 @@ class _Loop:
             self._server.kill() if self._forks is None else self._forks.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._server.wait(timeout=5)
-        if not self._stranded:
-            shutil.rmtree(self._staging, ignore_errors=True)
+        shutil.rmtree(self._staging, ignore_errors=True)
 
     # ---- from the driver
 
@@ -253,7 +253,7 @@ class _Loop:
                     self._tell_worker(message, message.attempt)
 
     def _shut_down(self, final: bool) -> None:
-        if final and self._setup is not None and not self._stranded:
+        if final and self._setup is not None:
             shutil.rmtree(self._run_directory, ignore_errors=True)
         raise _Leave
 
@@ -424,16 +424,28 @@ class _Loop:
         source = Path(report.directory)
         name = checkpoint_name(report.index, worker.fork.term, report.attempt)
         target = parse_storage_path(self._setup.run_path) / CHECKPOINTS / name
-        future = self._pool.submit(
-            retries.patiently, "upload", lambda: checkpoints.upload(source, target, report.rank)
-        )
+        staged = _bytes_below(source) if report.staged else 0
+        self._staged_bytes += staged
+        future: Future[list[File]] = Future()
+        if self._staged_bytes > (self._setup.staging_bytes_max or math.inf):
+            future.set_exception(
+                StorageUnavailable(
+                    f"{self._staged_bytes} bytes of this worker wait for the storage, staging_bytes_max is"
+                    f" {self._setup.staging_bytes_max}"
+                )
+            )
+        else:
+            future = self._pool.submit(
+                retries.patiently, "upload", lambda: checkpoints.upload(source, target, report.rank)
+            )
 
         def finished(future: Future[list[File]]) -> None:
-            self._later(lambda: self._uploaded(report, future))
+            self._later(lambda: self._uploaded(report, future, staged))
 
         future.add_done_callback(finished)
 
-    def _uploaded(self, report: msg.Report, future: Future[list[File]]) -> None:
+    def _uploaded(self, report: msg.Report, future: Future[list[File]], staged: int) -> None:
+        self._staged_bytes -= staged
         error = future.exception()
         who = {"attempt": report.attempt, "rank": report.rank, "index": report.index}
         if error is not None and not isinstance(error, (OSError, ShaketableError)):
@@ -442,15 +454,26 @@ class _Loop:
             self._driver.send(msg.Uploaded(**who, files=future.result()))
         else:
             outage = isinstance(error, StorageUnavailable)
-            where = f"; the files lie in {report.directory} on {self._place.node_ip}" if outage else ""
+            where = f"; the files lie in {self._kept(report)} on {self._place.node_ip}" if outage else ""
             self._driver.send(msg.UploadFailed(**who, detail=f"{error}{where}", outage=outage))
             if outage:
-                self._stranded = True
                 return  # the run ends now; the worker must not take it for its own failure
         if report.staged and report.directory is not None:
             shutil.rmtree(report.directory, ignore_errors=True)
         done = msg.UploadDone(index=report.index, error=str(error) if error else None)
         self._tell_worker(done, report.attempt)
+
+    def _kept(self, report: msg.Report) -> Path:
+        """Where the files stay that the storage never took: not where the next agent of this node sweeps."""
+        assert self._setup is not None and report.directory is not None
+        source = Path(report.directory)
+        if not report.staged:
+            return source
+        kept = self._place.directory / f"stranded-{self._setup.run_key}" / f"{report.index:06d}-{report.rank}"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # it was kept before
+            source.rename(kept)
+        return kept
 
     def _restore(self, worker: _Worker) -> None:
         assert self._setup is not None
@@ -488,6 +511,10 @@ def _death(status: int, fork: msg.Fork) -> msg.Failed:
         attempt=fork.attempt, rank=fork.rank, detail=detail, signal=-code if code < 0 else None,
         collateral=code == -signal.SIGABRT,
     )  # fmt: skip
+
+
+def _bytes_below(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
 def _sweep_staging(directory: Path) -> None:

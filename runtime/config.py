@@ -82,7 +82,8 @@ class RunConfig:
     `finish_uploads_s` for the uploads of an attempt that ended; `commit_timeout_s` until a rank that has not passed a
     checkpoint's report is named; `start_settle_s` for agents on their way at the first start; `unit_wait_s` below min
     until what is held is given back for a while; `storage_outage_s` of a storage that cannot be reached until the run
-    ends, saying what is safe. `notice_window_s` are further preemption notices waited for after the first, half of the
+    ends, saying what is safe; so does more than `staging_bytes_max` of one worker's ASYNC checkpoints that wait for it
+    (None: no limit). `notice_window_s` are further preemption notices waited for after the first, half of the
     time to its deadline at most, so that staggered ones make one restart. `hang_timeout_s` without a new report of
     the slowest rank end the attempt as hung (None: never; a checkpoint under way is not counted), before its first
     report `first_step_timeout_s` where that is longer. `preload`: modules imported once per node, before any worker is
@@ -106,6 +107,7 @@ class RunConfig:
     unit_wait_s: float = 300.0
     notice_window_s: float = 0.0
     storage_outage_s: float = 600.0
+    staging_bytes_max: int | None = None
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
 
@@ -145,6 +147,7 @@ def as_json(
         "max_start_failures": failure.max_start_failures,
         "max_failures_without_progress": failure.max_failures_without_progress,
         "num_to_keep": run.checkpoint_config.num_to_keep,
+        "staging_bytes_max": run.staging_bytes_max,
         "checkpoint_score_attribute": run.checkpoint_config.checkpoint_score_attribute,
         "checkpoint_score_order": run.checkpoint_config.checkpoint_score_order,
         **{name: getattr(run, name) for name in run.__slots__ if name.endswith("_s")},

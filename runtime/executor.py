@@ -394,6 +394,7 @@ class Executor:
                 name=self._config.name, preload=list(self._job.preload), sys_path=list(self._job.sys_path),
                 heartbeat_s=self._beat_s, lease_s=self._config.driver_lease_s,
                 storage_outage_s=self._config.storage_outage_s,
+                staging_bytes_max=self._config.staging_bytes_max,
             ),
         )  # fmt: skip
         for message in others:

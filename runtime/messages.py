@@ -30,6 +30,7 @@ class Setup(Message, frozen=True, kw_only=True, tag="setup"):
     heartbeat_s: float
     lease_s: float
     storage_outage_s: float
+    staging_bytes_max: int | None
 
 
 class Ping(Message, frozen=True, kw_only=True, tag="ping"):

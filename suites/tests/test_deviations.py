@@ -111,9 +111,7 @@ def against(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Judgem
     )
 
     def give(judgement: Judgement) -> None:
-        def run_file(
-            path: Path, *, variables: Mapping[str, str], folder: Path, **_: object
-        ) -> Judgement:
+        def run_file(path: Path, *, variables: Mapping[str, str], folder: Path, **_: object) -> Judgement:
             (folder / "history.jsonl").write_bytes(b"".join(map(history.encode, crash())))
             return judgement
 

@@ -4,7 +4,9 @@ ends with the digest of the run without faults."""
 from __future__ import annotations
 
 import json
+import re
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,41 @@ def test_a_fifth_of_all_requests_fails_and_the_digest_is_right(
         assert result.checkpoint is not None
         with result.checkpoint.as_directory() as directory:
             assert json.loads((Path(directory) / "state.json").read_text())["step"] == STEPS
+
+
+def hasty(config: dict[str, Any]) -> None:
+    """Reports checkpoints faster than a storage that is away takes them."""
+    from shaketable import runtime as train_api
+
+    for step in range(1, 200):
+        directory = tempfile.mkdtemp()
+        (Path(directory) / "weights").write_bytes(bytes(1_000_000))
+        mode = train_api.CheckpointUploadMode.ASYNC
+        checkpoint = train_api.Checkpoint.from_directory(directory)
+        train_api.report({"step": step}, checkpoint=checkpoint, checkpoint_upload_mode=mode)
+        time.sleep(0.2)
+
+
+def test_training_goes_on_without_storage_until_too_much_is_staged(
+    s3: str, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    from shaketable.runtime import ElasticTrainer, RunConfig, TrainingFailedError
+
+    with Gateway(s3_server) as gateway:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", gateway.endpoint)
+        gateway.add(Rule("outage", methods=("PUT",), key="*/checkpoints/*"))
+        ray.init(num_cpus=1, include_dashboard=False, configure_logging=False)
+        try:
+            config = RunConfig("run", f"{s3}/runs", staging_bytes_max=5_500_000)
+            with pytest.raises(TrainingFailedError, match="staging_bytes_max is 5500000") as failed:
+                ElasticTrainer(hasty, {}, run_config=config).fit()
+        finally:
+            ray.shutdown()
+    where = re.search(r"the files lie in (\S+) on", str(failed.value))
+    assert where is not None and (Path(where[1]) / "weights").stat().st_size == 1_000_000
+    assert "6000000 bytes of this worker wait" in str(failed.value) and "Nothing had been committed" in str(
+        failed.value
+    )
+    assert [attempt.account for attempt in failed.value.attempts] == [None]
