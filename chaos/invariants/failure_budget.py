@@ -42,8 +42,13 @@ def failure_budget(history: History) -> Finding:
 
 def charged(history: History) -> Counter[str]:
     """What the run charged, per account, over all of its life, as far as it counts."""
-    void = [attempt.end for attempt in history.attempts if outlived(history, attempt)]
+    void = _void(history)
     return Counter(end.account for end in history.ends if end.account is not None and end not in void)
+
+
+def _void(history: History) -> list[End | None]:
+    """Endings that were counted, and count for nobody."""
+    return [attempt.end for attempt in history.attempts if outlived(history, attempt)]
 
 
 # ---- against the ledger --------------------------------------------------------------------------------------
@@ -133,10 +138,11 @@ def _wrong_start_failure(history: History, attempt: Attempt, end: End, line: Exp
 def _wrong_carry(history: History) -> str | None:
     """What a driver starts from is what was spent before it."""
     spent: Counter[str] = Counter()
+    void = _void(history)
     finished = {event.term for event in history.all(TermBegan) if event.finished}
     for entry in history.entries:
         if isinstance(entry, End) and entry.account is not None:
-            spent[entry.account] += 1
+            spent[entry.account] += entry not in void
         elif isinstance(entry, Opening):
             spent = Counter() if entry.reopened else spent
             said = entry.spent
@@ -153,13 +159,14 @@ def _wrong_end(history: History) -> str | None:
     """On beyond a limit, or gave up before one."""
     spent: Counter[str] = Counter()
     last: End | None = None
+    void = _void(history)
     for entry in history.entries:
         match entry:
             case Opening() if entry.reopened:
                 spent = Counter()
             case Commit():
                 spent[VAIN] = 0
-            case End():
+            case End() if entry not in void:
                 last = entry
                 spent[entry.account or ""] += 1
                 spent[VAIN] += entry.account == FAILURES

@@ -338,9 +338,11 @@ def _known(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _configuration(values: Mapping[str, Any]) -> Configuration:
-    made = _known(Configuration, values)
-    workers = made.num_workers
-    return made if isinstance(workers, int) else replace(made, num_workers=(int(workers[0]), int(workers[1])))
+    """JSON has no tuples."""
+    return _known(
+        Configuration,
+        {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()},
+    )
 
 
 def _scripted(made: Configuration, script: RunConfigured | None) -> Configuration:
