@@ -42,6 +42,10 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
         if key not in KEYS:
             raise ExperimentError(f"{where}: no key is called {key!r}; {nearest(key, KEYS)}")
     made = Configuration(**{key: _value(key, value, f"{where}: {key}") for key, value in values.items()})
+    if made.tiers and sum(tier["nodes"] for tier in made.tiers) != made.nodes and "nodes" in values:
+        raise ExperimentError(
+            f"{where}: nodes is {made.nodes}, and the tiers have another number of them together"
+        )
     _check_job(made, where)
     return _with_slices(made, where)
 
@@ -96,6 +100,8 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _slices(value, where)
     if key == "chips_per_host":
         return _whole(value, where, 1, 8)
+    if key == "tiers":
+        return _tiers(value, where)
     if key == "num_workers":
         return _bounds(value, where)
     if key == "nodes":
@@ -128,6 +134,33 @@ def _mapping(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ExperimentError(f"{where}: must be a mapping such as {{steps: 40}}, not {value!r}")
     return {str(key): item for key, item in value.items()}
+
+
+TIER_KEYS = (
+    "name",
+    "nodes",
+    "max_failures",
+    "max_preemption_failures",
+    "capacity_timeout_s",
+    "price_per_hour",
+)
+
+
+def _tiers(value: object, where: str) -> tuple[dict[str, Any], ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(tier, Mapping) for tier in value):
+        raise ExperimentError(
+            f"{where}: is written like [{{name: spot, nodes: 2, max_failures: 1}}, ...], not {value!r}"
+        )
+    for tier in value:
+        for key in tier:
+            if key not in TIER_KEYS:
+                raise ExperimentError(
+                    f"{where}: no key of a tier is called {key!r}; {nearest(key, TIER_KEYS)}"
+                )
+        if not isinstance(tier.get("name"), str):
+            raise ExperimentError(f"{where}: a tier needs a name, {dict(tier)!r} has none")
+        _whole(tier.get("nodes"), f"{where}: nodes of {tier['name']}", 0, MAX_NODES)
+    return tuple(dict(tier) for tier in value)
 
 
 def _bounds(value: object, where: str) -> int | tuple[int, int]:
@@ -173,6 +206,10 @@ def _with_slices(made: Configuration, where: str) -> Configuration:
     unfaked = [state for state in made.slices if state in ("busy", "sick")]
     if made.cluster == "local" and unfaked:
         raise ExperimentError(f"{where}: a {unfaked[0]} slice is there on cluster: simulated only")
+    if made.tiers:
+        raise ExperimentError(
+            f"{where}: there are no tiers of TPU slices; leave out tiers, or topology and slices"
+        )
     hosts = made.hosts_per_slice
     if made.slices:
         made = dataclasses.replace(made, nodes=hosts * len(made.slices))

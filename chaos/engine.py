@@ -101,6 +101,10 @@ def missing_extra(configuration: Configuration) -> str:
         "torch": configuration.job.endswith(":torch_ddp"),
         "pyarrow": configuration.subject == "ray-train",
     }
+    if configuration.tiers and configuration.cluster != "simulated":
+        return (
+            f"nodes of several tiers are simulated only, not {configuration.cluster}: use cluster: simulated"
+        )
     for module, extra in (("torch", "torch"), ("pyarrow", "ray-train")):
         if wanted[module] and importlib.util.find_spec(module) is None:
             return f"{module} is not installed: pip install 'shaketable[{extra}]'"

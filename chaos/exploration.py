@@ -29,6 +29,7 @@ from shaketable.clusters.slice_states import SliceState
 MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
 WATCHED = 0.08  # of the schedules have a limit for hangs
+TIERED = 0.08  # have tiers
 RECLAIMED = 0.06  # have nodes that go as soon as they are announced
 PATIENT = 0.05  # for failures without progress
 HURT = 0.08  # have a storage that fails, and files that are damaged on it
@@ -123,6 +124,8 @@ def drawn_limits(schedule: Schedule, rng: random.Random) -> Schedule:
     if rng.random() < PATIENT:
         configuration = replace(schedule.plan.configuration, max_failures_without_progress=rng.randint(0, 4))
         schedule = replace(schedule, plan=replace(schedule.plan, configuration=configuration))
+    if rng.random() < TIERED:
+        schedule = _on_tiers(schedule, rng)
     if rng.random() < RECLAIMED:
         faults = _reclaimed_early(list(schedule.plan.faults), rng)
         schedule = replace(schedule, plan=replace(schedule.plan, faults=faults))
@@ -142,6 +145,32 @@ def _watched_for_hangs(schedule: Schedule, rng: random.Random) -> Schedule:
     faults = tuple(_hanging(fault, rng) for fault in plan.faults)
     weather = replace(weather, pause_every_s=rng.choice((0.0, 5.0, 20.0)))
     return Schedule(replace(plan, configuration=configuration, faults=faults), weather)
+
+
+def _on_tiers(schedule: Schedule, rng: random.Random) -> Schedule:
+    """Two or three, over the nodes that there are and a few more; nodes that join are of any. Slices have none."""
+    if schedule.plan.configuration.topology:
+        return schedule
+    names = ("spot", "spare", "on-demand")[: rng.choice((2, 2, 3))]
+    most = (0, 1, 2) if "fail_at" in schedule.plan.configuration.job_config else (0, 1, 2, -1)
+    tiers = tuple(
+        {
+            "name": name, "nodes": rng.randint(0, 4), "max_failures": rng.choice(most),
+            "max_preemption_failures": rng.choice((0, 1, -1, -1)),
+            "capacity_timeout_s": rng.choice((8.0, 30.0, None)),
+        }
+        for name in names
+    )  # fmt: skip
+    nodes = sum(int(str(tier["nodes"])) for tier in tiers)
+    if nodes == 0:
+        return schedule
+    plan = schedule.plan
+    configuration = replace(plan.configuration, tiers=tiers, nodes=nodes)
+    faults = tuple(
+        replace(fault, arguments={"tier": rng.choice(names)}) if fault.name == "add_node" else fault
+        for fault in plan.faults
+    )
+    return replace(schedule, plan=replace(plan, configuration=configuration, faults=faults))
 
 
 def _reclaimed_early(faults: list[FaultPlan], rng: random.Random) -> tuple[FaultPlan, ...]:

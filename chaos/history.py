@@ -60,6 +60,7 @@ class NodeJoined(Event, frozen=True, kw_only=True, tag="node_joined"):
     node: int
     node_id: str
     slice: str = ""
+    tier: str = ""  # where the experiment has tiers
 
 
 class NodeLeft(Event, frozen=True, kw_only=True, tag="node_left"):

@@ -99,10 +99,10 @@ def drain_node(target: Target, at: Trigger, deadline_s: float = 10.0) -> FaultPl
     return FaultPlan("drain_node", target, at, {"deadline_s": deadline_s})
 
 
-def add_node(at: Trigger, slice: int | None = None) -> FaultPlan:
-    """Start one more worker node; on TPU one more slice, or, in slice number `slice` (from 0), one of the hosts that it
-    lacks."""
-    return FaultPlan("add_node", None, at, _given(slice=slice))
+def add_node(at: Trigger, slice: int | None = None, tier: str = "") -> FaultPlan:
+    """Start one more worker node, of a tier where the experiment has some; on TPU one more slice, or, in slice number
+    `slice` (from 0), one of the hosts that it lacks."""
+    return FaultPlan("add_node", None, at, _given(slice=slice, tier=tier or None))
 
 
 def sigkill_driver(at: Trigger) -> FaultPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,6 +28,9 @@ class Configuration:
     max_failures: int = 0
     max_preemption_failures: int = -1
     max_failures_without_progress: int = -1
+    tiers: tuple[
+        dict[str, Any], ...
+    ] = ()  # name, nodes, and what a Tier of the runtime takes; nodes in this order
     num_to_keep: int | None = None
     elastic_resize_monitor_interval_s: float = 1.0
     heartbeat_timeout_s: float = 5.0
@@ -57,6 +61,15 @@ class Configuration:
         if not self.topology:
             return 0
         return max(1, math.prod(int(side) for side in self.topology.split("x")) // self.chips_per_host)
+
+
+def tier_of(tiers: Sequence[Mapping[str, Any]], number: int) -> str:
+    """The tier of node `number` among those that the experiment begins with; empty: there are none."""
+    for tier in tiers:
+        number -= int(tier["nodes"])
+        if number <= 0:
+            return str(tier["name"])
+    return ""
 
 
 OWN_JOB_KEYS = ("cwd", "step_key", "metrics_tolerance", "triggers_of", "within_s", "control")

@@ -51,6 +51,7 @@ from shaketable.chaos.subjects.simulated.world import Chance, Pace, Writer
 from shaketable.chaos.targets import Hit, TargetMissed
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.protocol import ClusterError
+from shaketable.clusters.simulated import SimulatedNode
 
 RESOLVED_WITHIN_S = 5.0
 LOOK_LEAST_OFTEN_S = 2.0
@@ -187,7 +188,7 @@ class _Play:
             expect=dataclasses.asdict(self._plan.expect), versions=versions,
         )  # fmt: skip
         for node in self.run_under_test.cluster.nodes():
-            self.harness.say(NodeJoined, node=node.number, node_id=node.node_id, slice=node.slice)
+            self._joined(self.run_under_test.cluster.at(node.number))
 
     def _over(self) -> bool:
         if self.run_under_test.drivers or self._on_the_way:
@@ -472,13 +473,23 @@ class _Play:
                 self._heal(armed)
         cluster, workers = self.run_under_test.cluster, self._plan.configuration.num_workers
         most = workers if isinstance(workers, int) else workers[1]
-        for _ in range(min(MOST_NODES_AT_ONCE, -(-(most - cluster.sound_nodes()) // cluster.hosts))):
-            self._help_with(FaultPlan("add_node", None, self._after_the_last()))
-            cluster.add_node(
-                lambda node: self.harness.say(
-                    NodeJoined, node=node.number, node_id=node.node_id, slice=node.usable_slice
-                )
-            )
+        tier = self.run_under_test.tier
+        if self._leaves_by_itself(tier):
+            return
+        for _ in range(min(MOST_NODES_AT_ONCE, -(-(most - cluster.sound_nodes(tier)) // cluster.hosts))):
+            arguments = {"tier": tier} if tier else {}
+            self._help_with(FaultPlan("add_node", None, self._after_the_last(), arguments))
+            cluster.add_node(self._joined, tier=tier)
+
+    def _leaves_by_itself(self, name: str) -> bool:
+        """A run that waits in vain for this tier has to try the next one."""
+        others = self._plan.configuration.tiers[:-1]
+        return any(tier["name"] == name and tier.get("capacity_timeout_s") is not None for tier in others)
+
+    def _joined(self, node: SimulatedNode) -> None:
+        self.harness.say(
+            NodeJoined, node=node.number, node_id=node.node_id, slice=node.usable_slice, tier=node.tier
+        )
 
     def _relaunch(self) -> bool:
         """A run that has come to no end gets another driver."""

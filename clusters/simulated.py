@@ -108,6 +108,7 @@ class SimulatedNode:
     seen_draining: bool = False
     deadline_s: float = 0.0  # of the drain, virtual time; 0: none was named
     given_up: bool = False  # Ray has declared it dead while it was frozen: it ends when it thaws
+    tier: str = ""
     lease: Lease | None = None
     frozen_count: int = 0
     on_change: list[Callable[[SimulatedNode], None]] = field(default_factory=list)
@@ -134,6 +135,7 @@ class Lease:
 
     placed: Callable[[tuple[SimulatedNode, ...]], None]
     unplaced: Callable[[], None]
+    tier: str = ""  # that its nodes have to be of; empty: of any
     nodes: tuple[SimulatedNode, ...] = ()
     given_back: bool = False
     wanted: tuple[SimulatedNode, ...] = ()
@@ -145,8 +147,10 @@ class SimulatedCluster:
 
     kind = "simulated"
 
-    def __init__(self, timeline: Timeline, rng: random.Random, nodes: int, *, hosts: int = 1,
-                 slices: SliceKind | None = None, behaviour: Behaviour | None = None) -> None:  # fmt: skip
+    def __init__(
+        self, timeline: Timeline, rng: random.Random, nodes: int, *, hosts: int = 1, slices: SliceKind | None = None,
+        behaviour: Behaviour | None = None, tier_of: Callable[[int], str] = lambda number: "",
+    ) -> None:  # fmt: skip
         self._timeline, self._rng, self.hosts, self._slices = timeline, rng, hosts, slices
         self._behaviour = behaviour or Behaviour()
         self._nodes: dict[int, SimulatedNode] = {}
@@ -159,8 +163,8 @@ class SimulatedCluster:
         self._placing = False
         self.view = 0  # counts the changes of Ray's view
         self.moves = 0  # counts how often nodes were leased or became free
-        for _ in range(nodes):
-            self._join()
+        for number in range(1, nodes + 1):
+            self._join(tier_of(number))
 
     def draw(self, span: Range) -> float:
         low, high = span
@@ -181,14 +185,18 @@ class SimulatedCluster:
         except KeyError:
             raise ClusterError(f"there is no node {number}; there are nodes {sorted(self._nodes)}") from None
 
-    def sound_nodes(self) -> int:
-        """How many could be used: those of groups that are whole and as they should be."""
+    def sound_nodes(self, tier: str) -> int:
+        """How many could be used: those of groups that are whole and as they should be, of that tier."""
         good = Counter(
-            n.group for n in self._nodes.values() if n.state == "up" and not n.draining and not n.odd
+            n.group
+            for n in self._nodes.values()
+            if n.state == "up" and not n.draining and not n.odd and n.tier == tier
         )
         return sum(self.hosts for number in good.values() if number >= self.hosts)
 
-    def add_node(self, joined: Callable[[SimulatedNode], None], slice_: int | None = None) -> None:
+    def add_node(
+        self, joined: Callable[[SimulatedNode], None], slice_: int | None = None, tier: str = ""
+    ) -> None:
         """One more group of hosts (one node where there are no slices); or, in slice number `slice_`, one host in the
         place of the first that it lacks. `joined` is called for each."""
         lost = None if slice_ is None else self._lacks(slice_)
@@ -197,7 +205,7 @@ class SimulatedCluster:
 
         def join() -> None:
             for _ in range(self.hosts if lost is None else 1):
-                joined(self._join(lost))
+                joined(self._join(tier, lost))
             self._view_changed()
 
         self._timeline.later(self.draw(self._behaviour.join), join)
@@ -292,14 +300,14 @@ class SimulatedCluster:
 
     # ---- the life of a node
 
-    def _join(self, instead_of: SimulatedNode | None = None) -> SimulatedNode:
+    def _join(self, tier: str, instead_of: SimulatedNode | None = None) -> SimulatedNode:
         number = len(self._nodes) + 1
         if instead_of is None:
             group, place = divmod(self._places, self.hosts)
             self._places += 1
         else:
             group, place = instead_of.group, instead_of.place
-        node = SimulatedNode(number, f"{number:04x}" * 14, group, place)
+        node = SimulatedNode(number, f"{number:04x}" * 14, group, place, tier=tier)
         self._nodes[number] = node
         if self._slices is not None:
             self._label(node, self._slices)
@@ -399,17 +407,20 @@ class SimulatedCluster:
 
     def _place(self) -> None:
         self._placing = False
-        for key, lease in list(self._wishes.items()):
-            if all(self._can_be_had(node) and not node.taken for node in lease.wanted):
+        for key, wish in list(self._wishes.items()):
+            if all(self._can_be_had(node) and not node.taken for node in wish.wanted):
                 del self._wishes[key]
-                self._give(lease, lease.wanted)
+                self._give(wish, wish.wanted)
         for group in list(self._free):
             if not self._waiting:
                 return
             nodes = self._whole(group)
             if nodes:
+                lease = self._first_for(nodes[0].tier)
+                if lease is None:
+                    continue
                 del self._free[group]
-                self._give(self._waiting.pop(next(iter(self._waiting))), nodes)
+                self._give(self._waiting.pop(id(lease)), nodes)
 
     def _give(self, lease: Lease, nodes: tuple[SimulatedNode, ...]) -> None:
         self.moves += 1
@@ -421,6 +432,9 @@ class SimulatedCluster:
     @staticmethod
     def _can_be_had(node: SimulatedNode) -> bool:
         return node.state == "up" and not node.draining and node.seen == "alive" and node.lease is None
+
+    def _first_for(self, tier: str) -> Lease | None:
+        return next((lease for lease in self._waiting.values() if lease.tier in ("", tier)), None)
 
     def _whole(self, group: int) -> tuple[SimulatedNode, ...]:
         """The nodes of a group that can be leased now. (Ray reserves in two phases: a node that does not answer any

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from shaketable.runtime.records import ACCOUNTS, Account, Cause
+from shaketable.runtime.records import Account, Cause
 
 Limit = Account | Literal["max_failures_without_progress"]
-LIMITS: tuple[Limit, ...] = (*ACCOUNTS, "max_failures_without_progress")
+# In the order in which they are asked: what another tier would not change first.
+LIMITS: tuple[Limit, ...] = (
+    "max_start_failures", "max_failures_without_progress", "max_failures", "max_preemption_failures",
+)  # fmt: skip
 ACCOUNT_OF: Mapping[Cause, Account | None] = {
     "finished": None,
     "worker_error": "max_failures",

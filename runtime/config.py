@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from shaketable.runtime.records import AnyRecord
 from shaketable.runtime.scaling_config import ScalingConfig, check, whole
 
-__all__ = ["Callback", "CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "as_json"]
+__all__ = ["Callback", "CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "Tier", "as_json"]
 
 
 class Callback(Protocol):
@@ -27,27 +27,66 @@ class Callback(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Tier:
+    """A kind of capacity, such as spot or on-demand: the labels of its nodes, what the run may cost on it (as in
+    FailureConfig, counted there alone), for how long fewer than min may be had of it before the next tier is tried
+    (seconds; None: for ever), and what an hour of one worker costs (for reports). Raises ConfigurationError.
+    """
+
+    name: str
+    label_selector: dict[str, str] = field(default_factory=dict)
+    max_failures: int = 0
+    max_preemption_failures: int = -1
+    capacity_timeout_s: float | None = None
+    price_per_hour: float | None = None
+
+    def __post_init__(self) -> None:
+        check(bool(self.name), "Tier.name is empty: name what it is, such as 'spot'")
+        for name in ("max_failures", "max_preemption_failures"):
+            value = getattr(self, name)
+            check(
+                whole(value) and value >= -1, f"Tier.{name} is {value!r}: use 0, a count, or -1 (unlimited)"
+            )
+        for name in ("capacity_timeout_s", "price_per_hour"):
+            value = getattr(self, name)
+            fine = value is None or (math.isfinite(value) and value >= 0)
+            check(fine, f"Tier.{name} is {value!r}: use None, or 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
 class FailureConfig:
     """What a run may cost in failures before it fails (docs/semantics.md has the contract).
 
     Each limit counts attempts: 0 none, n that many, -1 unlimited. `max_failures`: ended by a worker's error or death or
     by a lost node. `max_preemption_failures`: ended by an announced preemption. `max_start_failures`: ended before
     every worker had entered the training function, in a row. `max_failures_without_progress`: as max_failures, since
-    the last commit, so that a crash loop ends also where failures are unlimited.
+    the last commit, so that a crash loop ends also where failures are unlimited. `tiers`: kinds of capacity, the one to
+    begin with first; each has its own `max_failures` and `max_preemption_failures`, in the place of those here.
     """
 
     max_failures: int = 0
     max_preemption_failures: int = -1
     max_start_failures: int = 10
     max_failures_without_progress: int = -1
+    tiers: Sequence[Tier] = ()
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        self._check_tiers()
+        for name in (name for name in self.__slots__ if name != "tiers"):
             value = getattr(self, name)
             check(
                 whole(value) and value >= -1,
                 f"FailureConfig.{name} is {value!r}: use 0, a count, or -1 (unlimited)",
             )
+
+    def _check_tiers(self) -> None:
+        names = [tier.name for tier in self.tiers]
+        check(len(set(names)) == len(names), f"FailureConfig.tiers: {names} are not all different")
+        own = (self.max_failures, self.max_preemption_failures) == (0, -1)
+        check(
+            own or not names,
+            "FailureConfig has tiers, and max_failures or max_preemption_failures besides: give each Tier its own",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +168,15 @@ class RunConfig:
                 )
 
 
+def check_together(scaling: ScalingConfig, run: RunConfig) -> None:
+    """What neither can check alone. Raises ConfigurationError."""
+    check(
+        scaling.slice is None or not run.failure_config.tiers,
+        "FailureConfig.tiers with whole TPU slices (ScalingConfig.topology): slices are not leased by tier; leave out "
+        "tiers",
+    )
+
+
 def as_json(
     scaling: ScalingConfig, run: RunConfig, loop_config: dict[str, Any] | None, framework: str
 ) -> dict[str, Any]:
@@ -146,6 +194,7 @@ def as_json(
         "max_preemption_failures": failure.max_preemption_failures,
         "max_start_failures": failure.max_start_failures,
         "max_failures_without_progress": failure.max_failures_without_progress,
+        **({"tiers": [asdict(tier) for tier in failure.tiers]} if failure.tiers else {}),
         "num_to_keep": run.checkpoint_config.num_to_keep,
         "staging_bytes_max": run.staging_bytes_max,
         "checkpoint_score_attribute": run.checkpoint_config.checkpoint_score_attribute,

@@ -174,7 +174,8 @@ class StacksTaken(msgspec.Struct, frozen=True, gc=False):
 # ---- events: the rest ----------------------------------------------------------------------------------------
 
 Timer = Literal[
-    "settle", "resize", "uploads", "collateral", "backoff", "hold", "unit_wait", "commit", "hang", "notices", "look",
+    "settle", "resize", "uploads", "collateral", "backoff", "hold", "unit_wait", "commit", "hang", "notices",
+    "capacity", "look",
 ]  # fmt: skip
 
 
@@ -213,9 +214,11 @@ Event = (
 
 
 class RequestUnit(msgspec.Struct, frozen=True, gc=False):
-    """Ask the cluster for one more unit: one pending placement group, which is also the autoscaler's demand."""
+    """Ask the cluster for one more unit: one pending placement group, which is also the autoscaler's demand.
+    `selector`: labels that its nodes have to have."""
 
     unit: UnitId
+    selector: tuple[tuple[str, str], ...] = ()
 
 
 class ProbeUnit(msgspec.Struct, frozen=True, gc=False):

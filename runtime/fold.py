@@ -27,6 +27,7 @@ from shaketable.runtime.records import (
     Opened,
     RunFailed,
     RunFinished,
+    TierChanged,
 )
 from shaketable.runtime.trail import Trail
 
@@ -38,9 +39,9 @@ _NO_EVIDENCE_OF_START = ("driver_lost", "interrupted", "preempted", "checkpoint_
 
 
 class RunState(msgspec.Struct, frozen=True):
-    """What the log says about the run. `spent` counts charges since the run was last reopened after a failure;
-    `commits` are those to resume from, oldest first: neither deleted nor quarantined; `deleted` names those whose files
-    may still need deleting."""
+    """What the log says about the run. `spent` counts charges since the run was last reopened after a failure, or moved
+    to another tier; `commits` are those to resume from, oldest first: neither deleted nor quarantined; `deleted` names
+    those whose files may still need deleting."""
 
     next_number: int = FIRST_NUMBER
     term: int = 0
@@ -51,6 +52,7 @@ class RunState(msgspec.Struct, frozen=True):
     quarantined: Trail[str] = msgspec.field(default_factory=Trail)
     started: Trail[AttemptStarted] = msgspec.field(default_factory=Trail)
     ended: Trail[AttemptEnded] = msgspec.field(default_factory=Trail)
+    tier: str = ""  # the name of the tier that the run has moved to; empty: it is on the first
     open_attempt: AttemptStarted | None = (
         None  # every attempt ends once, none starts before: only the last can be
     )
@@ -153,6 +155,7 @@ def _opened(state: RunState, record: Opened) -> RunState:
     return replace(
         state, next_number=number, term=term, configuration=configuration, spent=dict.fromkeys(ACCOUNTS, 0),
         start_failures_in_a_row=0, endings_without_commit=0, failures_without_commit=0, outcome=None, error=None,
+        tier="",
     )  # fmt: skip
 
 
@@ -220,6 +223,15 @@ def _attempt_ended(state: RunState, record: AttemptEnded) -> RunState:
     )  # fmt: skip
 
 
+def _tier_changed(state: RunState, record: TierChanged) -> RunState:
+    _check_no_open_attempt(state, record)
+    if record.tier == state.tier:
+        _refuse(state, record, f"the run is on tier {record.tier!r} already")
+    return replace(
+        state, next_number=state.next_number + 1, tier=record.tier, spent=dict.fromkeys(ACCOUNTS, 0)
+    )
+
+
 def _deleted(state: RunState, record: CheckpointDeleted) -> RunState:
     name, commits = record.checkpoint, state.commits
     place = next((place for place, commit in enumerate(commits) if commit.checkpoint == name), None)
@@ -264,6 +276,7 @@ _RULES: dict[type, Callable[[RunState, Any], RunState]] = {
     AttemptStarted: _attempt_started,
     CheckpointCommitted: _committed,
     AttemptEnded: _attempt_ended,
+    TierChanged: _tier_changed,
     CheckpointDeleted: _deleted,
     CheckpointQuarantined: _quarantined,
     RunFinished: _finished,

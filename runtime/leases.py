@@ -28,7 +28,7 @@ from shaketable.runtime import rayview
 from shaketable.runtime.agent import Agent, AgentSpec
 from shaketable.runtime.allotment import RESERVED_WITHIN_S
 from shaketable.runtime.clocks import Deadlines
-from shaketable.runtime.reservations import SliceReservations, anywhere
+from shaketable.runtime.reservations import Selector, SliceReservations, anywhere
 from shaketable.runtime.topology import SliceShape
 
 _PLACING_S = 0.1  # how often pending units are looked at when they are young
@@ -90,8 +90,8 @@ class Leases:
 
     # ---- called by the executor; done here in order
 
-    def request(self, unit: ev.UnitId) -> None:
-        self._calls.put(lambda: self._request(unit))
+    def request(self, unit: ev.UnitId, selector: Selector) -> None:
+        self._calls.put(lambda: self._request(unit, selector))
 
     def probe(self, unit: ev.UnitId) -> None:
         """Start a new agent in the place of each that was lost."""
@@ -150,9 +150,9 @@ class Leases:
             for lease in self._leases.values()
         )
 
-    def _request(self, unit: ev.UnitId) -> None:
+    def _request(self, unit: ev.UnitId, selector: Selector) -> None:
         if self._slices is None:
-            self._leases[unit] = _Lease(anywhere(unit, self.bundle), time.monotonic())
+            self._leases[unit] = _Lease(anywhere(unit, self.bundle, selector), time.monotonic())
         else:
             self._leases[unit] = _Lease(None, time.monotonic())
             self._slices.allotment.ask(unit)

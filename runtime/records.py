@@ -52,6 +52,7 @@ class AttemptStarted(Record, frozen=True, kw_only=True, tag="attempt_started"):
     members: list[MemberRecord]
     resume: str | None
     first_index: int
+    tier: str = ""  # where the run has tiers
     reason: str = ""  # why this size: the scaling decision's own words
 
 
@@ -84,6 +85,13 @@ class AttemptEnded(Record, frozen=True, kw_only=True, tag="attempt_ended"):
     node_id: str | None = None
 
 
+class TierChanged(Record, frozen=True, kw_only=True, tag="tier_changed"):
+    """From here on the run asks for units of the tier of that name. What was spent on the one before counts no more."""
+
+    tier: str
+    reason: str
+
+
 class CheckpointDeleted(Record, frozen=True, kw_only=True, tag="checkpoint_deleted"):
     """Appended before the first byte is touched."""
 
@@ -113,6 +121,7 @@ AnyRecord = (
     | AttemptStarted
     | CheckpointCommitted
     | AttemptEnded
+    | TierChanged
     | CheckpointDeleted
     | CheckpointQuarantined
     | RunFinished

@@ -18,11 +18,16 @@ from shaketable.runtime.events import UnitId
 from shaketable.runtime.slices import Count, WholeSlice
 from shaketable.runtime.topology import SliceShape
 
+Selector = tuple[tuple[str, str], ...]  # labels of nodes
+
 NODE_ID = "ray.io/node-id"  # a label that Ray gives to every node
 
 
-def anywhere(unit: UnitId, bundle: dict[str, float]) -> PlacementGroup:
-    group: PlacementGroup = placement_group([bundle], strategy="PACK", name=_name(unit))
+def anywhere(unit: UnitId, bundle: dict[str, float], selector: Selector) -> PlacementGroup:
+    labels = [dict(selector)] if selector else None
+    group: PlacementGroup = placement_group(
+        [bundle], strategy="PACK", name=_name(unit), bundle_label_selector=labels
+    )
     return group
 
 

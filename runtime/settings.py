@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from shaketable.runtime import config as cf
 from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.controller import Settings
+from shaketable.runtime.controller.model import Tier
 from shaketable.runtime.retention import Score
 from shaketable.runtime.scaling import Bounds
 
@@ -31,6 +33,7 @@ def settings_of(
         commit_timeout_s=config.commit_timeout_s,
         start_settle_s=config.start_settle_s,
         unit_wait_s=config.unit_wait_s,
+        tiers=tuple(_tier(tier) for tier in failure.tiers),
         notice_window_s=config.notice_window_s,
         hang_timeout_s=config.hang_timeout_s,
         first_step_timeout_s=config.first_step_timeout_s,
@@ -38,4 +41,16 @@ def settings_of(
         agents_per_unit=scaling.workers_per_unit if agents_per_unit is None else agents_per_unit,
         on_slices=scaling.slice is not None,
         jitter=jitter,
+    )
+
+
+def _tier(tier: cf.Tier) -> Tier:
+    return Tier(
+        name=tier.name,
+        selector=tuple(sorted(tier.label_selector.items())),
+        limits={
+            "max_failures": tier.max_failures,
+            "max_preemption_failures": tier.max_preemption_failures,
+        },
+        capacity_timeout_s=tier.capacity_timeout_s,
     )

@@ -20,7 +20,7 @@ from shaketable.runtime.backends.jax import JaxBackend
 from shaketable.runtime.backends.torch import TorchBackend
 from shaketable.runtime.checkpoint import Checkpoint
 from shaketable.runtime.collection import collect
-from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
+from shaketable.runtime.config import RunConfig, ScalingConfig, as_json, check_together
 from shaketable.runtime.errors import ConfigurationError, Fenced, StorageError, TrainingFailedError
 from shaketable.runtime.executor import Executor, Job
 from shaketable.runtime.records import Cause, CheckpointCommitted
@@ -80,6 +80,7 @@ class ElasticTrainer:
         self._config = train_loop_config
         self._scaling = scaling_config or ScalingConfig()
         self._run = run_config
+        check_together(self._scaling, self._run)
         self._task = self._pickled()
         if run_config.checkpoint_config.num_to_keep == 1:
             warnings.warn(

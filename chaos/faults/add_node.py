@@ -5,18 +5,22 @@ from __future__ import annotations
 from shaketable.chaos.faults.base import Fault, Scene
 from shaketable.chaos.history import NodeJoined
 from shaketable.chaos.targets import Hit
-from shaketable.clusters.protocol import Node
+from shaketable.clusters.protocol import Node, Unsupported
 
 
 class AddNode(Fault):
     name, thing = "add_node", "cluster"
 
-    def __init__(self, slice: int | None = None) -> None:
+    def __init__(self, slice: int | None = None, tier: str = "") -> None:
         """`slice`: one host of TPU slice number so many, in the place of one that it lacks."""
-        self.slice = slice
+        self.slice, self.tier = slice, tier
         self._added: list[Node] = []
 
     def inject(self, scene: Scene, hit: Hit) -> None:
+        if self.tier:
+            raise Unsupported(
+                f"add_node: tier {self.tier!r}: only simulated nodes have one; use cluster: simulated"
+            )
         self._added = scene.cluster.add_capacity(self.slice)
 
     def observe(self, scene: Scene, hit: Hit) -> str | None:

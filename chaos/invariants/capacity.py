@@ -15,8 +15,8 @@ CHANGES = frozenset({NodeJoined, NodeLeft, FaultHealed, FaultInjected})
 TAKES_NODES = ("sigkill_node", "freeze_node", "sigterm_node", "drain_node")
 
 
-def room(history: History) -> list[tuple[float, int]]:
-    """From each time on, the size that a run could have: nodes, but never more than its own maximum."""
+def room(history: History, tier: str = "") -> list[tuple[float, int]]:
+    """From each time on, the size that a run could have: nodes (of the tier), but never more than its own maximum."""
     _, most = bounds(history.configuration)
     hosts = history.configuration.hosts_per_slice
     nodes: set[int] = set()
@@ -30,9 +30,10 @@ def room(history: History) -> list[tuple[float, int]]:
     levels = []
     for event in sorted(_changes(history), key=lambda event: event.at_s):
         if isinstance(event, NodeJoined):
-            nodes.add(event.node)
-            shown.add(event.node)
-            slices[event.node] = event.slice
+            if event.tier == tier or not tier:
+                nodes.add(event.node)
+                shown.add(event.node)
+                slices[event.node] = event.slice
         elif isinstance(event, NodeLeft):
             gone.add(event.node)
             left.add(event.node)

@@ -5,6 +5,9 @@ exceeded."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from shaketable.chaos.history import FaultInjected, FaultObserved, TermBegan
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
@@ -18,7 +21,18 @@ from shaketable.chaos.invariants.ledger import (
     outlived,
     unfounded,
 )
-from shaketable.chaos.invariants.view import Attempt, Commit, End, Finale, History, Opening, Start
+from shaketable.chaos.invariants.view import (
+    CLOCK_SKEW_S,
+    Attempt,
+    Commit,
+    End,
+    Entry,
+    Finale,
+    History,
+    Move,
+    Opening,
+    Start,
+)
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"
@@ -143,6 +157,8 @@ def _wrong_carry(history: History) -> str | None:
     for entry in history.entries:
         if isinstance(entry, End) and entry.account is not None:
             spent[entry.account] += entry not in void
+        elif isinstance(entry, Move):
+            spent = Counter()
         elif isinstance(entry, Opening):
             spent = Counter() if entry.reopened else spent
             said = entry.spent
@@ -156,49 +172,110 @@ def _wrong_carry(history: History) -> str | None:
 
 
 def _wrong_end(history: History) -> str | None:
-    """On beyond a limit, or gave up before one."""
-    spent: Counter[str] = Counter()
-    last: End | None = None
-    void = _void(history)
+    """On beyond a limit, or gave up before one; moved down the ladder without need, or by more than one tier."""
+    book, void = _Book(), _void(history)
     for entry in history.entries:
+        settings = history.settings(entry.term)
         match entry:
             case Opening() if entry.reopened:
-                spent = Counter()
+                book = _Book()
             case Commit():
-                spent[VAIN] = 0
+                book.spent[VAIN] = 0
             case End() if entry not in void:
-                last = entry
-                spent[entry.account or ""] += 1
-                spent[VAIN] += entry.account == FAILURES
-            case Start() if (beyond := _beyond(spent, history.settings(entry.term))) is not None:
+                book.end(entry)
+            case Start() if (beyond := book.beyond(settings)) is not None:
                 return f"the run went on with attempt {entry.attempt} ({entry.place}), {beyond}"
-            case Finale(outcome="failed") if last is not None and _gave_up(spent, history, last, entry):
-                return f"the run gave up ({entry.place}), {_within(spent, history.settings(entry.term))}"
-            case Finale(outcome="finished") if (
-                beyond := _beyond(spent, history.settings(entry.term))
-            ) is not None:
+            case Start() if (misplaced := _misplaced(history, book, entry)) is not None:
+                return misplaced
+            case Move() if (wrong := book.move(entry, settings)) is not None:
+                return wrong
+            case Finale(outcome="failed") if book.gave_up(history, settings):
+                return f"the run gave up ({entry.place}), {book.within(settings)}"
+            case Finale(outcome="finished") if (beyond := book.beyond(settings)) is not None:
                 return f"the run finished ({entry.place}), {beyond}"
     return None
 
 
-def _limit(account: str, settings: Configuration) -> int:
-    limit: int = getattr(settings, account)
-    return limit
+def _misplaced(history: History, book: _Book, start: Start) -> str | None:
+    """An attempt runs on nodes of the tier that the run is on."""
+    tiers = history.settings(start.term).tiers
+    if not tiers:
+        return None
+    name, of = book.tier(tiers)["name"], {node.node_id: node.tier for node in history.nodes}
+    wrong = [node for _, node in start.members if of.get(node, name) != name]
+    return (
+        f"attempt {start.attempt} ({start.place}) has a worker on {of[wrong[0]]}, not {name}"
+        if wrong
+        else None
+    )
 
 
-def _beyond(spent: Counter[str], settings: Configuration) -> str | None:
-    for account in (*LIMITED, VAIN):
-        limit = _limit(account, settings)
-        if limit >= 0 and spent[account] > limit:
-            since = " since the last commit" if account == VAIN else ""
-            return f"with {spent[account]} charged{since} to {account} of {limit}"
-    return None
+@dataclass(slots=True)
+class _Book:
+    """What has been charged since the run was (re)opened, on the tier on which it is (failures without progress: on
+    all of them)."""
 
+    spent: Counter[str] = field(default_factory=Counter)
+    name: str = ""  # of the tier; empty: the first
+    ended: End | None = None  # the last attempt
 
-def _gave_up(spent: Counter[str], history: History, last: End, finale: Finale) -> bool:
-    other = last.account == STARTS or last.cause in ("storage", "start_failed")
-    other = other or _storage_ended_it(history, last)
-    return not other and _beyond(spent, history.settings(finale.term)) is None
+    def end(self, end: End) -> None:
+        self.ended = end
+        self.spent[end.account or ""] += 1
+        self.spent[VAIN] += end.account == FAILURES
+
+    def tier(self, tiers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return next((tier for tier in tiers if tier["name"] == self.name), tiers[0])
+
+    def limit(self, account: str, settings: Configuration) -> int:
+        if settings.tiers and account in LIMITED:
+            return int(self.tier(settings.tiers).get(account, 0 if account == FAILURES else -1))
+        limit: int = getattr(settings, account)
+        return limit
+
+    def beyond(self, settings: Configuration, accounts: Sequence[str] = (*LIMITED, VAIN)) -> str | None:
+        for account in accounts:
+            limit = self.limit(account, settings)
+            if limit >= 0 and self.spent[account] > limit:
+                since = " since the last commit" if account == VAIN else ""
+                return f"with {self.spent[account]} charged{since} to {account} of {limit}"
+        return None
+
+    def move(self, move: Move, settings: Configuration) -> str | None:
+        """One down, and only with a budget spent or after having waited for capacity."""
+        names = [tier["name"] for tier in settings.tiers]
+        now = self.tier(settings.tiers)
+        following = names[names.index(now["name"]) + 1 :][:1]
+        if [move.tier] != following:
+            return f"the run moved from tier {now['name']} to {move.tier} ({move.place}), next is {following or 'none'}"
+        if self.beyond(settings, LIMITED) is None and not self.waited(move, now):
+            return f"the run left tier {now['name']} ({move.place}), {self.within(settings)}"
+        self.name, self.spent = move.tier, Counter({VAIN: self.spent[VAIN]})
+        return None
+
+    def waited(self, entry: Entry, tier: Mapping[str, Any]) -> bool:
+        """An attempt that goes on has capacity."""
+        limit_s = tier.get("capacity_timeout_s")
+        since_s = self.ended.at_s if self.ended is not None else 0.0
+        return limit_s is not None and entry.at_s - since_s >= float(limit_s) - CLOCK_SKEW_S
+
+    def gave_up(self, history: History, settings: Configuration) -> bool:
+        last = self.ended
+        if last is not None and (last.account == STARTS or last.cause in ("storage", "start_failed")):
+            return False
+        if last is not None and _storage_ended_it(history, last):
+            return False
+        if self.spent[VAIN] > self.limit(VAIN, settings) >= 0:
+            return False
+        if settings.tiers and self.tier(settings.tiers) is not settings.tiers[-1]:
+            return last is not None  # there was another tier to go to
+        if settings.tiers and settings.tiers[-1].get("capacity_timeout_s") is not None:
+            return False
+        return last is not None and self.beyond(settings) is None
+
+    def within(self, settings: Configuration) -> str:
+        parts = [f"{self.spent[a]} of {self.limit(a, settings)} charged to {a}" for a in LIMITED]
+        return " and ".join(parts)
 
 
 def _storage_ended_it(history: History, last: End) -> bool:
@@ -208,8 +285,3 @@ def _storage_ended_it(history: History, last: End) -> bool:
         return "hurt_storage" in landed
     gone = history.quarantined() | history.deleted()
     return "damage_checkpoint" in landed and {commit.checkpoint for commit in history.commits} <= gone
-
-
-def _within(spent: Counter[str], settings: Configuration) -> str:
-    parts = [f"{spent[account]} of {_limit(account, settings)} charged to {account}" for account in LIMITED]
-    return " and ".join(parts)

@@ -21,9 +21,12 @@ NOTICED_WITHIN_S = 60.0  # Ray shows a frozen node as dead so much later
 def grow_back(history: History) -> Finding:
     if not history.attempts or not history.all(NodeJoined):
         return not_applicable(NAME, "neither attempts nor nodes were testified")
-    longest_s, levels = 0.0, [*room(history), (float("inf"), 0)]
-    most = max(size for _, size in levels)
+    longest_s = 0.0
+    tiers = {attempt.start.tier for attempt in history.attempts}
+    by_tier = {tier: [*room(history, tier), (float("inf"), 0)] for tier in tiers}
     for attempt in history.attempts:
+        levels = by_tier[attempt.start.tier]
+        most = max(size for _, size in levels)
         if attempt.world_size >= most:
             continue
         interval_s = history.settings(attempt.start.term).elastic_resize_monitor_interval_s

@@ -78,6 +78,7 @@ class Start(Entry):
     world_size: int
     members: tuple[tuple[int, str], ...]  # rank, node id
     resume: str | None
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,13 @@ class End(Entry):
     cause: str
     account: str | None
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Entry):
+    """To another tier."""
+
+    tier: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +406,9 @@ _RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
         r["world_size"],
         tuple((m["rank"], m["node_id"]) for m in r["members"]),
         r["resume"],
+        r.get("tier", ""),
     ),
+    "tier_changed": lambda stem, r: Move(*stem, r["tier"]),
     "checkpoint_committed": lambda stem, r: Commit(
         *stem, r["attempt"], r["index"], r["checkpoint"], len(r.get("files", ()))
     ),

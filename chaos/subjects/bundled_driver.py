@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from shaketable.chaos.plan import Outcome
+from shaketable.chaos.subjects.budgets import failure_config
 from shaketable.chaos.subjects.jobs import Job, uses_torch
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.chaos.subjects.scribe import Scribe
@@ -15,7 +16,6 @@ from shaketable.chaos.witness import Witness
 from shaketable.runtime import (
     CheckpointConfig,
     ElasticTrainer,
-    FailureConfig,
     RunConfig,
     ScalingConfig,
     TorchTrainer,
@@ -63,11 +63,7 @@ def _trainer(launch: Launch, job: Job, scribe: Scribe) -> ElasticTrainer:
         run_config=RunConfig(
             name=launch.name,
             storage_path=launch.storage_path,
-            failure_config=FailureConfig(
-                max_failures=configuration.max_failures,
-                max_preemption_failures=configuration.max_preemption_failures,
-                max_failures_without_progress=configuration.max_failures_without_progress,
-            ),
+            failure_config=failure_config(configuration),
             checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
             heartbeat_timeout_s=configuration.heartbeat_timeout_s,
             notice_window_s=configuration.notice_window_s,

@@ -10,7 +10,17 @@ from shaketable.runtime import fold
 from shaketable.runtime import records as rec
 from shaketable.runtime.attempt import Attempt, Ending
 from shaketable.runtime.capacity import Capacity
-from shaketable.runtime.controller import commits, endings, hanging, holding, hosts, leasing, ranks, starting
+from shaketable.runtime.controller import (
+    commits,
+    endings,
+    hanging,
+    holding,
+    hosts,
+    leasing,
+    ranks,
+    starting,
+    tiers,
+)
 from shaketable.runtime.controller.model import Model, Settings
 from shaketable.runtime.controller.table import (
     BACKOFF,
@@ -90,6 +100,7 @@ class Controller:
 
 
 def on_begin(m: Model, _: ev.Begin) -> None:
+    tiers.settle_in(m)
     if m.run.outcome == "finished":
         leasing.finish(m, FINISHED, "finished", metrics=m.run.metrics)
         return
@@ -104,8 +115,10 @@ def on_begin(m: Model, _: ev.Begin) -> None:
     if (
         limit := endings.exceeded(m)
     ) is not None:  # a driver died before it could say so, or its limit was lowered
-        leasing.fail(m, endings.exceeded_error(m, limit, "an earlier driver"))
-    elif m.run.all_corrupt:
+        endings.beyond(m, limit, "an earlier driver")
+    if m.state is FAILED:
+        return
+    if m.run.all_corrupt:
         leasing.fail(m, endings.corrupt_error(m))
     else:
         starting.wait(m)
@@ -161,6 +174,7 @@ HANDLERS: Mapping[type, Callable[[Model, Any], None]] = {
 TIMERS: Mapping[ev.Timer, tuple[tuple[State, ...], Callable[[Model], None]]] = {
     "settle": ((WAITING,), starting.try_start),
     "unit_wait": ((WAITING,), starting.let_go),
+    "capacity": ((WAITING, BACKOFF), starting.on_capacity_timeout),
     "backoff": ((BACKOFF,), starting.wait),
     "resize": ((RUNNING,), holding.consider_resize),
     "look": ((STOPPING,), endings.looked),

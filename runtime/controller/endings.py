@@ -9,9 +9,9 @@ from shaketable.runtime import budget, fold
 from shaketable.runtime import events as ev
 from shaketable.runtime import records as rec
 from shaketable.runtime.attempt import Ending, Sign
-from shaketable.runtime.controller import leasing, starting
+from shaketable.runtime.controller import leasing, starting, tiers
 from shaketable.runtime.controller.model import Model
-from shaketable.runtime.controller.table import BACKOFF, FINISHED, INTERRUPTED, RUNNING, STOPPING
+from shaketable.runtime.controller.table import BACKOFF, FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPING
 
 _LOOK_S = 2.0  # for Ray to answer
 _COLLATERAL_S = 0.1  # how long a sign that may be an echo waits for the root (protocols 6.1)
@@ -156,9 +156,12 @@ def close(m: Model, ending: Ending) -> None:
     if ending.cause == "finished":
         m.append(rec.RunFinished(term=m.run.term, metrics=dict(attempt.last_metrics)))
         leasing.finish(m, FINISHED, "finished", metrics=attempt.last_metrics)
-    elif account and (limit := exceeded(m)) is not None:
-        leasing.fail(m, exceeded_error(m, limit, _described(ending)))
-    elif ending.cause == "storage_outage":
+        return
+    if account and (limit := exceeded(m)) is not None:
+        beyond(m, limit, _described(ending))
+    if m.state is FAILED:
+        return
+    if ending.cause == "storage_outage":
         leasing.fail(m, f"the storage could not be reached: {ending.detail}. {whats_safe(m.run)}")
     elif m.run.all_corrupt:
         leasing.fail(m, corrupt_error(m))
@@ -182,16 +185,24 @@ def _go_on(m: Model, ending: Ending) -> None:
 
 def exceeded(m: Model) -> budget.Limit | None:
     """The first limit that more has been charged to than it allows."""
-    limits = m.settings.limits
-    return next(
-        (name for name in budget.LIMITS if budget.exhausted(_charged(m.run, name), limits[name])), None
-    )
+    limits = ((name, tiers.allowed(m, name)) for name in budget.LIMITS)
+    return next((name for name, most in limits if budget.exhausted(_charged(m.run, name), most)), None)
+
+
+def beyond(m: Model, limit: budget.Limit, last: str) -> None:
+    """The run goes to the next tier, or fails."""
+    error = exceeded_error(m, limit, last)
+    if tiers.can_move(m, limit):
+        tiers.move(m, error)
+    else:
+        leasing.fail(m, error)
 
 
 def exceeded_error(m: Model, limit: budget.Limit, last: str) -> str:
-    allowed, charged = m.settings.limits[limit], _charged(m.run, limit)
+    allowed, charged = tiers.allowed(m, limit), _charged(m.run, limit)
+    place = tiers.where(m) if limit in tiers.BY_TIER else ""
     what = "were charged without a new commit" if limit == "max_failures_without_progress" else "were charged"
-    return f"{limit} is {allowed} and {charged} {what}; the last by {last}"
+    return f"{limit} is {allowed}{place} and {charged} {what}; the last by {last}"
 
 
 def _charged(run: fold.RunState, limit: budget.Limit) -> int:

@@ -21,8 +21,9 @@ def top_up(m: Model) -> None:
     if counted > wanted:
         for unit in m.capacity.surplus(wanted, m.in_use):
             release(m, unit)
+    selector = m.settings.tiers[m.tier].selector if m.settings.tiers else ()
     for _ in range(wanted - counted):
-        m.do(ev.RequestUnit(m.next_unit))
+        m.do(ev.RequestUnit(m.next_unit, selector))
         m.capacity.requested(m.next_unit, m.now)
         m.next_unit += 1
 

@@ -20,6 +20,16 @@ _DISARM: Mapping[ev.Timer, ev.SetTimer] = {name: ev.SetTimer(name, None) for nam
 
 
 @dataclass(frozen=True, slots=True)
+class Tier:
+    """A kind of capacity, as in the configuration. `selector`: the labels of its nodes."""
+
+    name: str
+    selector: tuple[tuple[str, str], ...]
+    limits: Mapping[budget.Limit, int]
+    capacity_timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What the controller needs of the configuration; world sizes in workers, limits as in FailureConfig. `on_slices`:
     a unit is a TPU slice, reserved on the very hosts that it consists of."""
@@ -34,6 +44,7 @@ class Settings:
     commit_timeout_s: float
     start_settle_s: float
     unit_wait_s: float
+    tiers: tuple[Tier, ...] = ()
     notice_window_s: float = 0.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
@@ -58,6 +69,10 @@ class Model:
     trained: bool = False  # an attempt has been started by this term
     enough_since_s: float | None = None
     patience_ends_s: float | None = None  # with what is held below min
+    tier: int = 0  # on which of the settings' tiers the run is
+    starved_since_s: float | None = (
+        None  # fewer than min can be had; watched where the tier has a limit for it
+    )
     considered_s: float = 0.0  # when growth was last considered
     failed_agents: int = 0
     now: float = 0.0

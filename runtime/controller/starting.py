@@ -8,7 +8,7 @@ from shaketable.runtime import events as ev
 from shaketable.runtime import records as rec
 from shaketable.runtime import scaling
 from shaketable.runtime.attempt import Attempt
-from shaketable.runtime.controller import leasing
+from shaketable.runtime.controller import leasing, tiers
 from shaketable.runtime.controller.model import Model
 from shaketable.runtime.controller.table import BACKOFF, STARTING, WAITING
 
@@ -25,6 +25,7 @@ def try_start(m: Model) -> None:
     settings = m.settings
     usable = m.capacity.shelves.usable_count * settings.agents_per_unit
     enough = usable >= settings.bounds.min_workers
+    tiers.mind_the_market(m, enough=enough)
     _mind_patience(m, held_in_vain=bool(usable) and not enough)
     if not enough:
         m.enough_since_s = None
@@ -37,6 +38,17 @@ def try_start(m: Model) -> None:
     m.timer("settle", decision.wait_until_s)
     if decision.units:
         _start(m, decision)
+
+
+def on_capacity_timeout(m: Model) -> None:
+    """The market is empty: what the next tier has is tried, if there is one."""
+    why = tiers.no_capacity(m)
+    if m.tier + 1 == len(m.settings.tiers):
+        leasing.fail(m, f"{why}, and that is the last tier")
+        return
+    tiers.move(m, why)
+    if m.state is WAITING:
+        wait(m)
 
 
 def _mind_patience(m: Model, *, held_in_vain: bool) -> None:
@@ -60,13 +72,18 @@ def _start(m: Model, decision: scaling.Decision) -> None:
     m.append(
         rec.AttemptStarted(
             term=run.term, attempt=attempt.number, world_size=attempt.world_size, members=members, resume=resume,
-            first_index=attempt.first_index, reason=decision.reason,
+            first_index=attempt.first_index, reason=decision.reason, tier=_tier_name(m),
         )
     )  # fmt: skip
     m.do(ev.StartAttempt(attempt.number, attempt.members, resume, attempt.first_index))
     m.attempt, m.ending, m.trained = attempt, None, True
     m.state = STARTING
     watch(m)
+
+
+def _tier_name(m: Model) -> str:
+    tier = tiers.current(m)
+    return "" if tier is None else tier.name
 
 
 def watch(m: Model) -> None:

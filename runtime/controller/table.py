@@ -53,7 +53,7 @@ TRANSITIONS: Mapping[State, Mapping[type, tuple[State, ...]]] = {
     },
     W: {
         ev.UnitPlaced: (W,), ev.AgentReady: (W, S), ev.AgentLost: (W,), ev.AgentFailed: (W, LOST),
-        ev.NodesChanged: (W, S), ev.TimerFired: (W, S, B), ev.Interrupted: (GONE,), ev.LogFailed: (OUT, LOST),
+        ev.NodesChanged: (W, S), ev.TimerFired: (W, S, B, LOST), ev.Interrupted: (GONE,), ev.LogFailed: (OUT, LOST),
     },
     S: {
         ev.UnitPlaced: (S,), ev.AgentReady: (S,), ev.AgentLost: (S, *END), ev.AgentFailed: (S,),
@@ -87,7 +87,7 @@ TRANSITIONS: Mapping[State, Mapping[type, tuple[State, ...]]] = {
     },
     B: {
         ev.UnitPlaced: (B,), ev.AgentReady: (B,), ev.AgentLost: (B,), ev.AgentFailed: (B, LOST),
-        ev.NodesChanged: (B,), ev.TimerFired: (B, W, S), ev.Interrupted: (GONE,), ev.LogFailed: (OUT, LOST),
+        ev.NodesChanged: (B,), ev.TimerFired: (B, W, S, LOST), ev.Interrupted: (GONE,), ev.LogFailed: (OUT, LOST),
     },
     DONE: _over(DONE), LOST: _over(LOST), GONE: _over(GONE), OUT: {},
 }  # fmt: skip

@@ -15,6 +15,7 @@ from shaketable import (
     event,
     freeze_node,
     hang_worker,
+    node,
     raise_in_worker,
     randomly,
     rank,
@@ -25,7 +26,7 @@ from shaketable import (
     sigkill_worker,
     step,
 )
-from shaketable.chaos.history import AttemptEnded, FaultObserved
+from shaketable.chaos.history import AttemptEnded, FaultObserved, LogRecord, RunEnded
 from shaketable.chaos.plan import FaultPlan
 from shaketable.suites.shaking import Shaken
 
@@ -52,6 +53,15 @@ def killed(*steps: int) -> list[FaultPlan]:
     return [
         sigkill_worker(rank(0), at=step(first)),
         *(sigkill_worker(rank(0), at=step(s, after=n)) for n, s in enumerate(others)),
+    ]
+
+
+def ladder(*tiers: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Of each its nodes, `max_failures`, and `max_preemption_failures`; an empty market is left after 20 s."""
+    keys, names = ("nodes", "max_failures", "max_preemption_failures"), ("spot", "spare", "on-demand")
+    return [
+        {"name": name, "capacity_timeout_s": 20.0, **dict(zip(keys, tier, strict=False))}
+        for name, tier in zip(names, tiers, strict=False)
     ]
 
 
@@ -104,17 +114,43 @@ CASES: dict[str, Case] = {
         [freeze_node(rank(1), at=step(12), until=event("attempt_started", after=0))], {FAILURES: 1},
         configuration={"max_failures": 1},
     ),
+    "fallback on a spent budget": Case(
+        killed(8, 16), {FAILURES: 2}, configuration={"tiers": ladder((2, 1), (2, 0)), "num_workers": (1, 2)},
+    ),
+    "fallback on an empty market": Case(
+        [sigkill_node(node(1), at=step(12)), sigkill_node(node(2), at=step(20, after=0))],
+        {FAILURES: 2},
+        configuration={"tiers": ladder((2, 5), (2, 0)), "num_workers": (1, 2)},
+    ),
+    "fallback on preemptions": Case(
+        [drain_node(rank(0), at=step(8), deadline_s=30)], {PREEMPTIONS: 1}, steps_lost=0,
+        configuration={"tiers": ladder((2, 5, 0), (2, 0)), "num_workers": (1, 2)},
+    ),
+    "two steps down the ladder": Case(
+        killed(8, 16), {FAILURES: 2}, configuration={"tiers": ladder((1, 0), (1, 0), (1, 0)), "num_workers": (1, 1)},
+    ),
+    "the ladder exhausted": Case(
+        killed(8, 16), {FAILURES: 2}, "failed",
+        configuration={"tiers": ladder((1, 0), (1, 0)), "num_workers": (1, 1)},
+    ),
+    "a driver crash on the second tier": Case(
+        [sigkill_worker(rank(0), at=step(8)), sigkill_driver(at=step(16, after=0)), relaunch_driver(at=after(1)),
+         sigkill_worker(rank(0), at=step(24, after=2))],
+        {FAILURES: 2}, "failed", configuration={"tiers": ladder((1, 0), (1, 0)), "num_workers": (1, 1)},
+    ),
     "a crash loop": Case([], {FAILURES: 4}, "failed", job={"fail_at": 12},
                          configuration={"max_failures": -1, "max_failures_without_progress": 3}),
 }  # fmt: skip
 
 
 def shaken(case: Case, tmp_path: Path, seed: int = 0) -> Shaken:
-    faults = case.faults or [FaultPlan("reached", None, step(2))]
+    faults, configuration = case.faults or [FaultPlan("reached", None, step(2))], dict(case.configuration)
+    if "tiers" in configuration:
+        configuration["nodes"] = sum(tier["nodes"] for tier in configuration["tiers"])
     return shake(
-        JOB, {"steps": 40, **case.job}, cluster="simulated", nodes=case.configuration.get("nodes", 3), faults=faults,
+        JOB, {"steps": 40, **case.job}, cluster="simulated", faults=faults,
         outcome=case.outcome, charged=case.charged, steps_lost=case.steps_lost, storage_path=tmp_path, seed=seed,  # type: ignore[arg-type]
-        **{key: value for key, value in case.configuration.items() if key != "nodes"},
+        **configuration,
     )  # fmt: skip
 
 
@@ -138,3 +174,18 @@ def test_a_hang_is_found_within_its_limit_and_a_second(seed: int, tmp_path: Path
     end = ends(result)[0]
     assert end.rank == 1 and "rank 1" in end.detail
     assert end.at_s - hung <= 3.0 + 1.0
+
+
+def test_the_tiers_that_attempts_run_on_are_those_of_the_ladder(tmp_path: Path) -> None:
+    result = shaken(CASES["two steps down the ladder"], tmp_path)
+    records = [each.record for each in result.events if isinstance(each, LogRecord)]
+    assert [r["tier"] for r in records if r["kind"] == "attempt_started"] == ["spot", "spare", "on-demand"]
+    assert [r["tier"] for r in records if r["kind"] == "tier_changed"] == ["spare", "on-demand"]
+
+
+def test_the_last_word_of_an_exhausted_ladder_is_true(tmp_path: Path) -> None:
+    result = shaken(CASES["the ladder exhausted"], tmp_path)
+    (ended,) = (each for each in result.events if isinstance(each, RunEnded))
+    assert str(ended.error).startswith(
+        "max_failures is 0 on tier 'spare' and 1 were charged; the last by an attempt"
+    )

@@ -12,6 +12,7 @@ from typing import Any
 
 from shaketable.chaos.history import RunEnded
 from shaketable.chaos.plan import Configuration, Outcome
+from shaketable.chaos.subjects.budgets import LABEL, failure_config
 from shaketable.chaos.subjects.scribe import Scribe
 from shaketable.chaos.subjects.simulated.agent import Fork, SimulatedAgent
 from shaketable.chaos.subjects.simulated.group import Group
@@ -20,7 +21,7 @@ from shaketable.chaos.subjects.simulated.world import EPOCH_S, World, Writer
 from shaketable.clusters.simulated import Lease, SimulatedNode
 from shaketable.runtime import events as ev
 from shaketable.runtime.collection import orphans
-from shaketable.runtime.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, as_json
+from shaketable.runtime.config import CheckpointConfig, RunConfig, ScalingConfig, as_json
 from shaketable.runtime.controller import Controller, Settings, State
 from shaketable.runtime.errors import (
     ConfigurationError,
@@ -60,10 +61,7 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
     )
     run = RunConfig(
         name=str(RUN), storage_path=storage_path,
-        failure_config=FailureConfig(
-            max_failures=configuration.max_failures, max_preemption_failures=configuration.max_preemption_failures,
-            max_failures_without_progress=configuration.max_failures_without_progress,
-        ),
+        failure_config=failure_config(configuration),
         checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
         heartbeat_timeout_s=configuration.heartbeat_timeout_s, hang_timeout_s=configuration.hang_timeout_s,
         notice_window_s=configuration.notice_window_s, storage_outage_s=configuration.storage_outage_s,
@@ -328,8 +326,8 @@ class SimulatedDriver:
                 if at_s is not None:
                     delay_s = max(0.0, at_s - self.world.timeline.now)
                     self.world.timeline.later(delay_s, self.on_time, name, self._mark)
-            case ev.RequestUnit(unit):
-                self._request(unit)
+            case ev.RequestUnit(unit, selector):
+                self._request(unit, dict(selector).get(LABEL, ""))
             case ev.ProbeUnit(unit):
                 if unit in self._units:
                     self._start_agents(self._units[unit], unit)
@@ -396,8 +394,8 @@ class SimulatedDriver:
 
     # ---- units and agents
 
-    def _request(self, number: int) -> None:
-        unit = _Unit(self._lease(number))
+    def _request(self, number: int, tier: str) -> None:
+        unit = _Unit(self._lease(number, tier))
         self._units[number] = unit
         if self._slices is None:
             self.world.cluster.request(unit.lease)
@@ -412,8 +410,8 @@ class SimulatedDriver:
     def _lease_anew(self, number: int) -> None:
         self._units[number].lease = self._lease(number)
 
-    def _lease(self, number: int) -> Lease:
-        return Lease(lambda nodes: self._placed(number, nodes), lambda: self._unplaced(number))
+    def _lease(self, number: int, tier: str = "") -> Lease:
+        return Lease(lambda nodes: self._placed(number, nodes), lambda: self._unplaced(number), tier)
 
     def _placed(self, number: int, nodes: tuple[SimulatedNode, ...]) -> None:
         unit = self._units.get(number)

@@ -156,11 +156,13 @@ class AddNode(Injection):
 
     def inject(self) -> None:
         assert isinstance(self.fault, AddNodeFault)
-        self.run.cluster.add_node(self._join, self.fault.slice)
+        self.run.cluster.add_node(self._join, self.fault.slice, self.fault.tier)
 
     def _join(self, node: SimulatedNode) -> None:
         self.joined = node
-        self.scene.harness.say(NodeJoined, node=node.number, node_id=node.node_id, slice=node.usable_slice)
+        self.scene.harness.say(
+            NodeJoined, node=node.number, node_id=node.node_id, slice=node.usable_slice, tier=node.tier
+        )
 
     def observe(self) -> str | None:
         return f"node {self.joined.number} alive" if self.joined is not None else None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from shaketable.chaos.history import AnyEvent, CheckpointProbed, LeakCheck, LogRecord
-from shaketable.chaos.plan import Configuration
+from shaketable.chaos.plan import Configuration, tier_of
 from shaketable.chaos.subjects.simulated.agent import Worker
 from shaketable.chaos.subjects.simulated.crashing import CrashPoints
 from shaketable.chaos.subjects.simulated.driver import RUN, Given, SimulatedDriver, given
@@ -57,7 +57,14 @@ class SimulatedRun:
         kind = None if shape is None else _kind(shape, configuration.slices)
         nodes = len(configuration.slices) * hosts or configuration.nodes
         self.cluster: SimulatedCluster = (
-            SimulatedCluster(self.timeline, rng, nodes, hosts=hosts, slices=kind)
+            SimulatedCluster(
+                self.timeline,
+                rng,
+                nodes,
+                hosts=hosts,
+                slices=kind,
+                tier_of=lambda number: tier_of(configuration.tiers, number),
+            )
             if beside is None
             else beside.cluster
         )
@@ -180,6 +187,17 @@ class SimulatedRun:
         stored = self.world.records.stored
         last = msgspec.json.decode(stored[max(stored)]) if stored else {}
         return last.get("kind") in ("run_finished", "run_failed")
+
+    @property
+    def tier(self) -> str:
+        """On which tier the run is, by its log; empty: it has none."""
+        for number in sorted(self.world.records.stored, reverse=True):
+            record = msgspec.json.decode(self.world.records.stored[number])
+            if record["kind"] == "tier_changed":
+                return str(record["tier"])
+            if record.get("reopened"):
+                break
+        return str(self._configuration.tiers[0]["name"]) if self._configuration.tiers else ""
 
     def _final(self) -> RunState | None:
         """What the log says in the end, read once."""

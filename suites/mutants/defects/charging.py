@@ -223,3 +223,57 @@ def early_reclaim_charged(attempt: Any) -> None:
 def unread_notice_forgotten(endings: Any) -> None:
     """a lost node is a failure where nobody had read yet that it was announced"""
     replace(endings, "look", lambda original: lambda m: None)
+
+
+@defect("controller.tiers", BUDGET, experiment="spot-to-on-demand")
+def tier_never_left(tiers: Any) -> None:
+    """a tier's budget that is spent ends the run on the first tier"""
+    replace(tiers, "can_move", lambda original: lambda m, limit: False)
+
+
+@defect("controller.tiers", BUDGET)
+def tier_skipped(tiers: Any) -> None:
+    """a move goes to the last tier at once"""
+
+    def make(original: Any) -> Any:
+        def move(m: Any, reason: str) -> None:
+            m.tier = len(m.settings.tiers) - 2
+            original(m, reason)
+
+        return move
+
+    replace(tiers, "move", make)
+
+
+@defect("fold", BUDGET)
+def tier_forgotten_by_a_new_driver(fold: Any) -> None:
+    """whoever takes a run over begins at the top of the ladder"""
+
+    def make(original: Any) -> Any:
+        return lambda state, record: fold.replace(original(state, record), tier="")
+
+    replace_item(fold._RULES, fold.Opened, make)
+
+
+@defect("controller.leasing", BUDGET)
+def tier_not_asked_for(leasing: Any) -> None:
+    """units are asked for whatever tier their nodes are of"""
+    replace(leasing, "ev", lambda original: _Anywhere(original))
+
+
+class _Anywhere:
+    def __init__(self, events: Any) -> None:
+        self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        return (
+            (lambda unit, _: self._events.RequestUnit(unit))
+            if name == "RequestUnit"
+            else getattr(self._events, name)
+        )
+
+
+@defect("controller.tiers", "liveness")
+def empty_market_waited_for(tiers: Any) -> None:
+    """nobody looks for how long there is no capacity on a tier"""
+    replace(tiers, "mind_the_market", lambda original: lambda m, enough: None)

@@ -1,0 +1,23 @@
+"""The failure budgets of an experiment as the bundled runtime takes them, for real drivers and simulated ones."""
+
+from __future__ import annotations
+
+from shaketable.chaos.plan import Configuration
+from shaketable.runtime.config import FailureConfig, Tier
+
+LABEL = "tier"  # of a node: the name of its tier
+
+
+def failure_config(configuration: Configuration) -> FailureConfig:
+    vain = configuration.max_failures_without_progress
+    if not configuration.tiers:
+        return FailureConfig(
+            max_failures=configuration.max_failures,
+            max_preemption_failures=configuration.max_preemption_failures,
+            max_failures_without_progress=vain,
+        )
+    tiers = [
+        Tier(label_selector={LABEL: tier["name"]}, **{k: v for k, v in tier.items() if k != "nodes"})
+        for tier in configuration.tiers
+    ]
+    return FailureConfig(max_failures_without_progress=vain, tiers=tiers)
