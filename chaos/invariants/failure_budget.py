@@ -202,7 +202,7 @@ def _misplaced(history: History, book: _Book, start: Start) -> str | None:
     if not tiers:
         return None
     name, of = book.tier(tiers)["name"], {node.node_id: node.tier for node in history.nodes}
-    wrong = [node for _, node in start.members if of.get(node, name) != name]
+    wrong = [node for _, node in start.members if of.get(node) not in (None, "", name)]
     return (
         f"attempt {start.attempt} ({start.place}) has a worker on {of[wrong[0]]}, not {name}"
         if wrong
