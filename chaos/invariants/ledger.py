@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shaketable.chaos.history import FaultHealed, FaultInjected, FaultObserved, StateChanged
+from shaketable.chaos.history import FaultHealed, FaultInjected, FaultObserved, NodeJoined, StateChanged
 from shaketable.chaos.invariants.capacity import room, room_at
 from shaketable.chaos.invariants.view import Attempt, History
 
@@ -242,7 +242,9 @@ def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
         and event.fault != notice.fault
         and abs(event.at_s - notice.at_s) < NOTICE_S
     ]
-    if others or _had_room(history, attempt, left_s):
+    came = (event.at_s for event in (*history.all(FaultHealed), *history.all(NodeJoined)))
+    grown = any(abs(at_s - notice.at_s) < NOTICE_S for at_s in came)
+    if others or grown or _had_room(history, attempt, left_s):
         return False  # a hold may as well have been for another notice, or for growth
     since_s = max(notice.at_s, attempt.begin_s)
     states = (event for event in history.all(StateChanged) if since_s <= event.at_s <= left_s)

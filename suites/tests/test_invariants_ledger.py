@@ -82,6 +82,11 @@ def test_of_two_notices_at_once_a_hold_shows_that_one_was_read_and_not_which() -
     assert accounts(story.end("preempted", PREEMPTIONS)) == EITHER
 
 
+def test_where_a_node_came_as_another_was_announced_a_hold_does_not_show_that_the_notice_was_read() -> None:
+    story = notice(running()).join_node(4)
+    assert accounts(state(story, "HOLDING").wait(1).end("preempted", PREEMPTIONS)) == EITHER
+
+
 def test_where_there_is_room_to_grow_a_hold_does_not_show_that_a_notice_was_read() -> None:
     story = state(notice(running(world=2)), "HOLDING").wait(1)
     assert accounts(story.end("preempted", PREEMPTIONS)) == EITHER
