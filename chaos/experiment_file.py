@@ -181,9 +181,9 @@ def dump(plan: Plan, document: Mapping[str, Any] | None = None) -> dict[str, Any
     for key in configuring.OPTIONAL:  # a file says of these only what is particular to it
         if configuration[key] == usual[key]:
             del configuration[key]
-    for key in ("num_workers", "slices"):  # YAML has no tuples
-        if isinstance(configuration[key], tuple):
-            configuration[key] = list(configuration[key])
+    configuration = {  # YAML has no tuples
+        key: list(value) if isinstance(value, tuple) else value for key, value in configuration.items()
+    }
     return {
         "title": plan.title,
         "description": said.get("description") or plan.title,
