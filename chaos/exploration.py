@@ -162,7 +162,7 @@ def _on_tiers(schedule: Schedule, rng: random.Random) -> Schedule:
         for name in names
     )  # fmt: skip
     nodes = sum(int(str(tier["nodes"])) for tier in tiers)
-    if nodes == 0 or schedule.plan.configuration.topology:
+    if nodes == 0:
         return schedule
     plan = schedule.plan
     configuration = replace(plan.configuration, tiers=tiers, nodes=nodes)

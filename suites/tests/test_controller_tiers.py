@@ -8,13 +8,15 @@ import pytest
 
 from shaketable.runtime import events as ev
 from shaketable.runtime import records as rec
-from shaketable.runtime.config import FailureConfig
+from shaketable.runtime.config import FailureConfig, RunConfig, ScalingConfig
 from shaketable.runtime.config import Tier as ConfiguredTier
 from shaketable.runtime.controller import Controller, State
 from shaketable.runtime.controller.model import Tier
 from shaketable.runtime.errors import ConfigurationError, LogViolation
-from shaketable.runtime.fold import RunState, apply
+from shaketable.runtime.fold import RunState, apply, fold
 from shaketable.runtime.scaling import Bounds
+from shaketable.runtime.trainer import ElasticTrainer
+from shaketable.suites.tests import log_examples as log
 from shaketable.suites.tests.controller_world import opened, settings
 from shaketable.suites.tests.test_controller import records
 
@@ -125,6 +127,41 @@ def test_a_driver_that_died_between_the_charge_and_the_move_leaves_the_move_to_i
     assert asked(commands) == [(1, "on-demand")]
 
 
+def test_where_no_checkpoint_can_be_trusted_the_next_tier_is_no_new_beginning() -> None:
+    lost: list[rec.AnyRecord] = [
+        log.opened(),
+        log.started(1),
+        log.committed(1),
+        log.ended(1),
+        log.quarantined(1),
+    ]
+    run = fold(enumerate([*lost, log.opened(2)], 1))
+    controller, _ = begun(tier("spot"), LAST, run=run)
+    assert controller.state is State.FAILED
+    assert "every checkpoint of this run is corrupt" in str(controller.run.error)
+
+
+def test_a_failure_beside_the_last_checkpoint_s_corruption_moves_the_run_and_ends_it() -> None:
+    kept: list[rec.AnyRecord] = [
+        log.opened(),
+        log.started(1),
+        log.committed(1),
+        log.ended(1, "resized", None),
+    ]
+    run = fold(enumerate([*kept, log.opened(2)], 1))
+    controller, _ = begun(tier("spot"), LAST, run=run, bounds=Bounds(2, 2))
+    for rank in (0, 1):
+        controller.handle(ev.AgentReady(rank + 1, rank + 1, f"n{rank}"), 1.0)
+    for rank in (0, 1):
+        controller.handle(ev.WorkerEntered(2, rank), 1.1)
+    controller.handle(ev.WorkerFailed(2, 1, "boom", "Traceback"), 1.2)
+    controller.handle(ev.CheckpointBroken(2, 0, "000001-t1-a1", "bad"), 1.3)
+    for rank in (0, 1):
+        controller.handle(ev.WorkersStopped(2, rank), 1.4)
+    assert controller.run.tier == "on-demand"
+    assert controller.state is State.FAILED
+
+
 def test_a_reopened_run_begins_at_the_top_with_fresh_budgets() -> None:
     run = apply(opened(), rec.TierChanged(term=1, tier="on-demand", reason=""))
     run = apply(run, rec.RunFailed(term=1, error="x"))
@@ -159,3 +196,13 @@ def test_wrong_tiers_are_named() -> None:
         ConfiguredTier("spot", capacity_timeout_s=-1)
     with pytest.raises(ConfigurationError, match="empty"):
         ConfiguredTier("")
+
+
+def test_tiers_and_whole_slices_are_refused_before_anything_is_started() -> None:
+    slices = ScalingConfig(num_workers=4, use_tpu=True, topology="4x4", accelerator_type="TPU-V6E")
+    run = RunConfig(
+        name="r", storage_path="/nowhere", failure_config=FailureConfig(tiers=[ConfiguredTier("spot")])
+    )
+    with pytest.raises(ConfigurationError, match="slices are not leased by tier; leave out tiers"):
+        ElasticTrainer(print, scaling_config=slices, run_config=run)
+    ElasticTrainer(print, scaling_config=ScalingConfig(num_workers=4), run_config=run)

@@ -48,6 +48,7 @@ def test_a_host_that_was_lost_and_is_back_has_its_old_place() -> None:
     ready(controller, (1, 1, "a0", 0), (2, 1, "a1", 1))
     controller.handle(ev.AgentLost(1, "silent"), 2.0)
     controller.handle(ev.WorkersStopped(1, 1), 2.1)
+    controller.handle(ev.NodesChanged(()), 2.2)  # there was no notice that nobody had read
     controller.handle(ev.TimerFired("backoff"), 3.0)
     assert ev.StartAttempt(2, (5, 2), None, 1) in ready(controller, (5, 1, "a0", 0), now=4.0)
 
