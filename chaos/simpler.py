@@ -14,6 +14,7 @@ from shaketable.chaos.history import AnyEvent, FaultInjected
 from shaketable.chaos.plan import Configuration, FaultPlan, Plan, Target, Trigger
 from shaketable.chaos.simulation import Weather
 from shaketable.chaos.subjects.simulated.world import Chance
+from shaketable.clusters.slice_states import SliceState
 
 PLAIN = Configuration()
 SHORT: dict[str, Any] = {"steps": 40}
@@ -119,6 +120,9 @@ def changes(plan: Plan, hit: Mapping[int, Target]) -> list[list[Plan]]:
 def changed(plan: Plan, values: Mapping[str, Any]) -> Plan:
     """In a smaller world the highest rank stands for those that are no more."""
     configuration = replace(plan.configuration, **values)
+    if configuration.slices:
+        nodes = len(configuration.slices) * configuration.hosts_per_slice
+        configuration = replace(configuration, nodes=nodes)
     highest = _bounds(configuration.num_workers)[1] - 1
     faults = tuple(
         replace(fault, target={"rank": min(fault.target["rank"], highest)})
@@ -149,18 +153,30 @@ def resolved(events: Sequence[AnyEvent]) -> dict[int, Target]:
 
 def _configuration_options(was: Configuration) -> dict[str, list[Any]]:
     least, most = _bounds(was.num_workers)
-    sizes = [(a, b) for b in range(1, most + 1) for a in range(1, min(b, least) + 1)]
+    unit = was.hosts_per_slice or 1
+    sizes = [(a, b) for b in range(unit, most + 1, unit) for a in range(unit, min(b, least) + 1, unit)]
     same: dict[str, list[Any]] = {
         "max_failures": [-1, 0, 1, 2], "max_preemption_failures": [-1, 0, 1, 2], "num_to_keep": [None, 1, 2],
         "elastic_resize_monitor_interval_s": [PLAIN.elastic_resize_monitor_interval_s],
         "heartbeat_timeout_s": [PLAIN.heartbeat_timeout_s], "seed": [PLAIN.seed],
     }  # fmt: skip
+    world: dict[str, list[Any]] = {"nodes": [*range(unit, was.nodes, unit), was.nodes]}
+    if was.slices:
+        world = {"slices": _ending_with([*_plainer_slices(was.slices)], was.slices)}
     return {
-        "nodes": [*range(1, was.nodes), was.nodes],
+        **world,
         "num_workers": _ending_with(sizes, (least, most)),
         "job_config": _ending_with(_jobs(was.job_config, most), was.job_config),
         **{key: _ending_with(values, getattr(was, key)) for key, values in same.items()},
     }
+
+
+def _plainer_slices(was: tuple[SliceState, ...]) -> Iterator[tuple[SliceState, ...]]:
+    """Fewer of them, and those all whole or as they were."""
+    whole: SliceState = "whole"
+    for count in range(1, len(was) + 1):
+        yield (whole,) * count
+        yield was[:count]
 
 
 def _bounds(workers: int | tuple[int, int]) -> tuple[int, int]:

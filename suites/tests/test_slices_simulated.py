@@ -26,10 +26,12 @@ from shaketable import (
 from shaketable.chaos.exploration import SLICES_EVERY, draw, explore_one
 from shaketable.chaos.history import AnyEvent, AttemptStarted, LogRecord, NodeJoined, RunEnded, WorkerStarted
 from shaketable.chaos.plan import Configuration, FaultPlan
+from shaketable.chaos.shrinking import shrink_violation
 from shaketable.chaos.subjects.simulated.run import SimulatedRun
 from shaketable.chaos.subjects.simulated.world import Chance
 from shaketable.suites.mutants import MUTANTS
 from shaketable.suites.mutants.hunting import hunt, sight
+from shaketable.suites.mutants.proof import fails_with, found, passes
 
 ON_SLICES = [name for name, mutant in MUTANTS.items() if mutant.on_slices]
 WITHIN = 60  # schedules
@@ -246,3 +248,12 @@ def test_a_hole_in_what_counts_is_noticed_by_an_invariant_that_must_see_it(name:
     caught = hunt(name, seed=1, most=RARE)
     assert caught.caught, f"{name} was missed"
     assert set(sight(name, 1, caught.schedules).by) & set(MUTANTS[name].caught_by)
+
+
+def test_what_is_found_on_slices_shrinks_to_an_experiment_on_slices() -> None:
+    _, schedule, violation = next(found("rank-by-name-not-id", 1))
+    fails = fails_with("rank-by-name-not-id", violation.invariant)
+    small = shrink_violation(schedule, violation, fails, sound=passes)
+    configuration = small.schedule.plan.configuration
+    assert (small.firm, small.faults, configuration.slices) == (True, 0, ("whole",))
+    assert configuration.nodes == configuration.hosts_per_slice == configuration.num_workers[1]  # type: ignore[index]
