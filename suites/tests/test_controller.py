@@ -144,6 +144,17 @@ def test_a_loss_is_the_cause_when_ray_does_not_say_in_time_whether_it_was_announ
     assert end_of(controller.handle(ev.TimerFired("look"), 3.1)).cause == "node_lost"
 
 
+def test_further_notices_are_waited_for_half_of_the_time_to_the_deadline_at_most() -> None:
+    one = (ev.NodeView("n0", True, True, 11.0), ev.NodeView("n1", True))
+    controller = running(notice_window_s=60.0)
+    assert ev.SetTimer("notices", 5.5) in controller.handle(ev.NodesChanged(one), 1.0)
+    both = (ev.NodeView("n0", True, True, 11.0), ev.NodeView("n1", True, True, 40.0))
+    controller.handle(ev.NodesChanged(both), 3.0)
+    assert controller.state is State.RUNNING
+    assert ev.BeginHold(1) in controller.handle(ev.TimerFired("notices"), 5.5)
+    assert ev.SetTimer("notices", 3.0) in running(notice_window_s=2.0).handle(ev.NodesChanged(one), 1.0)
+
+
 def test_a_bug_during_a_preemption_is_still_charged_to_max_failures() -> None:
     controller = running()
     controller.handle(ev.NodesChanged((ev.NodeView("n0", True, True), ev.NodeView("n1", True))), 1.0)

@@ -94,6 +94,19 @@ def test_an_empty_market_moves_the_run_whatever_was_given_back_and_asked_for_aga
     assert asked(controller.handle(ev.TimerFired("backoff"), 31.0))[0][1] == "on-demand"
 
 
+def test_the_next_tier_is_asked_at_once_and_has_all_of_its_own_time() -> None:
+    controller, _ = begun(SPARE, tier("other", 0, 30.0), LAST)
+    moved = controller.handle(ev.TimerFired("capacity"), 30.0)
+    assert asked(moved) == [(2, "other")]
+    assert ev.SetTimer("capacity", 60.0) in moved
+
+
+def test_the_time_without_capacity_counts_from_its_beginning() -> None:
+    controller, _ = begun(SPARE, LAST, bounds=Bounds(2, 2))
+    later = controller.handle(ev.AgentReady(1, 1, "n1"), 10.0)
+    assert not [c for c in later if isinstance(c, ev.SetTimer) and c.timer == "capacity"]
+
+
 def test_capacity_in_time_disarms_the_timer() -> None:
     controller, _ = begun(SPARE, LAST)
     assert ev.SetTimer("capacity", None) in controller.handle(ev.AgentReady(1, 1, "n1"), 29.0)

@@ -117,6 +117,11 @@ RIGHT: dict[str, Callable[[], Story]] = {
         .attempt(3)
         .wait(3)
     ).fail(),
+    "a crash loop ended with tiers left": lambda: killed(
+        crashed(
+            running(max_failures_without_progress=1, tiers=[{**LADDER[0], "max_failures": -1}, LADDER[1]])
+        )
+    ).fail(),
     "an empty market": lambda: moved(running(tiers=LADDER).end("resized", None).wait(60), "spare"),
 }
 
