@@ -14,6 +14,8 @@ from shaketable.chaos.history import (
     AttemptStarted,
     Committed,
     Event,
+    FaultHealed,
+    FaultInjected,
     LogRecord,
     RunEnded,
     TermBegan,
@@ -172,11 +174,18 @@ def _lingering(history: History) -> Iterator[str]:
         if launch is None or newer.term <= older.term:
             continue
         gone_s = launch.exited.at_s if launch.exited is not None else history.events[-1].at_s
-        if gone_s - newer.at_s > LEAVES_WITHIN_S:
+        stayed_s = gone_s - max(newer.at_s, _thawed_s(history, launch.started.pid))
+        if stayed_s > LEAVES_WITHIN_S:
             yield (
-                f"the driver of term {older.term} was still there {gone_s - newer.at_s:.1f} s after term {newer.term}"
+                f"the driver of term {older.term} was still there {stayed_s:.1f} s after term {newer.term}"
                 f" had begun, allowed are {LEAVES_WITHIN_S:g} s"
             )
+
+
+def _thawed_s(history: History, pid: int) -> float:
+    """When it was thawed that the harness had stopped: until then it could not look. 0: it was never."""
+    frozen = {e.fault for e in history.all(FaultInjected) if e.name == "freeze_driver" and pid in e.pids}
+    return max((e.at_s for e in history.all(FaultHealed) if e.fault in frozen), default=0.0)
 
 
 def _did(event: Event) -> tuple[str, int] | None:

@@ -160,6 +160,17 @@ def test_without_a_log_what_a_new_driver_says_of_the_one_before_is_its_own_word(
     assert single_writer(story.history).status == "PASS"
 
 
+def test_an_older_driver_that_was_stopped_has_its_time_from_when_it_was_thawed() -> None:
+    def frozen(after_s: float) -> Story:
+        story = running().fault("freeze_driver", pids=[4001])
+        story = story.launch().end("driver_lost", None).attempt(3).wait(60)
+        story = story.say(h.FaultHealed(fault=0, name="freeze_driver")).wait(after_s)
+        return story.say(h.DriverExited(launch=0, code=1))
+
+    assert single_writer(frozen(10).history).status == "PASS"
+    assert "the driver of term 1 was still there 46." in single_writer(frozen(46).history).reason
+
+
 def test_an_older_driver_that_does_not_leave_is_caught() -> None:
     gone = h.DriverExited(launch=0, code=1)
     stories = superseded().wait(46).say(gone), superseded().wait(46).steps(4, 6).finish()
