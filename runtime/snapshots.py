@@ -44,6 +44,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: list[str]
     started: list[AttemptStarted]
     ended: list[AttemptEnded]
+    tier: str
     open_attempt: AttemptStarted | None
     last_index: int
     start_failures_in_a_row: int
