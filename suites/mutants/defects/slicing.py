@@ -93,7 +93,7 @@ def foreign_slice_counted(slices: Any) -> None:
     _count_as_if(slices, lambda host, shape: _but(host, pod_type=shape.pod_type))
 
 
-@defect("allotment", LIVE, GROWS, "failure-budget", on_slices=True)
+@defect("allotment", LIVE, GROWS, BUDGET, on_slices=True)
 def no_exclusion(allotment: Any) -> None:
     """a slice that could not be had, or on which agents do not start, is taken again at once"""
     replace(allotment.Allotment, "exclude", lambda original: lambda self, unit, now: None)
