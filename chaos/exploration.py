@@ -26,7 +26,7 @@ from shaketable.chaos.simulation import Played, Weather
 from shaketable.chaos.subjects.simulated.world import Chance, Pace
 from shaketable.clusters.slice_states import SliceState
 
-MEAN_FAULTS = 38  # of which 20 land: the rest waits for something that never comes
+MEAN_FAULTS = 39  # of which 20 land: the rest waits for something that never comes
 CONVERGES_WITHIN_S = 900.0
 WATCHED = 0.08  # of the schedules have a limit for hangs
 TIERED = 0.08  # have tiers

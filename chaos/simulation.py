@@ -444,6 +444,9 @@ class _Play:
         self.harness.say(FaultInjected, fault=number, name=name, target={})
         self.harness.say(FaultObserved, fault=number, name=name, evidence="stopped", after_ms=0.0)
         self._timeline.pause(PAUSE_S, SimulatedDriver.on_time)
+        for driver in self.run_under_test.drivers.values():
+            for agent in driver.agents():
+                agent.paused(PAUSE_S)
         self._deadline_from_s += PAUSE_S
         self._quiet_since_s += PAUSE_S
         self._timeline.later(PAUSE_S, self._paused, number, name)

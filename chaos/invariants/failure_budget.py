@@ -18,6 +18,7 @@ from shaketable.chaos.invariants.ledger import (
     STARTS,
     Expected,
     expected,
+    left_s,
     outlived,
     unfounded,
 )
@@ -187,7 +188,7 @@ def _wrong_end(history: History) -> str | None:
                 return f"the run went on with attempt {entry.attempt} ({entry.place}), {beyond}"
             case Start() if (misplaced := _misplaced(history, book, entry)) is not None:
                 return misplaced
-            case Move() if (wrong := book.move(entry, settings)) is not None:
+            case Move() if (wrong := book.move(history, entry, settings)) is not None:
                 return wrong
             case Finale(outcome="failed") if book.gave_up(history, settings):
                 return f"the run gave up ({entry.place}), {book.within(settings)}"
@@ -241,22 +242,23 @@ class _Book:
                 return f"with {self.spent[account]} charged{since} to {account} of {limit}"
         return None
 
-    def move(self, move: Move, settings: Configuration) -> str | None:
+    def move(self, history: History, move: Move, settings: Configuration) -> str | None:
         """One down, and only with a budget spent or after having waited for capacity."""
         names = [tier["name"] for tier in settings.tiers]
         now = self.tier(settings.tiers)
         following = names[names.index(now["name"]) + 1 :][:1]
         if [move.tier] != following:
             return f"the run moved from tier {now['name']} to {move.tier} ({move.place}), next is {following or 'none'}"
-        if self.beyond(settings, LIMITED) is None and not self.waited(move, now):
+        if self.beyond(settings, LIMITED) is None and not self.waited(history, move, now):
             return f"the run left tier {now['name']} ({move.place}), {self.within(settings)}"
         self.name, self.spent = move.tier, Counter({VAIN: self.spent[VAIN]})
         return None
 
-    def waited(self, entry: Entry, tier: Mapping[str, Any]) -> bool:
-        """An attempt that goes on has capacity."""
+    def waited(self, history: History, entry: Entry, tier: Mapping[str, Any]) -> bool:
+        """An attempt that goes on has capacity. The record of its end may be long on its way to the log."""
         limit_s = tier.get("capacity_timeout_s")
-        since_s = self.ended.at_s if self.ended is not None else 0.0
+        ended = next((a for a in history.attempts if a.end is not None and a.end is self.ended), None)
+        since_s = left_s(history, ended, ended.begin_s) if ended is not None else 0.0
         return limit_s is not None and entry.at_s - since_s >= float(limit_s) - CLOCK_SKEW_S
 
     def gave_up(self, history: History, settings: Configuration) -> bool:

@@ -90,7 +90,7 @@ def _accounts(history: History, attempt: Attempt, fault: FaultInjected) -> tuple
     """What a hit may be charged to. The loss of an announced node is a preemption, also when it is reclaimed early; a
     notice that the run had no time to read is none."""
     own = ACCOUNT_OF[fault.name]
-    if fault.name in ANNOUNCED and not (_in_view(history, fault) or _read(history, attempt, fault)):
+    if fault.name in ANNOUNCED and not (_in_view(history, attempt, fault) or _read(history, attempt, fault)):
         return own, FAILURES
     if fault.name in RECLAIMS and _announced(history, attempt, fault):
         return (PREEMPTIONS,) if _known_to_ray(history, fault) else (own, PREEMPTIONS)
@@ -105,9 +105,10 @@ def _announced(history: History, attempt: Attempt, fault: FaultInjected) -> bool
     return any(hit & set(notice.nodes) for notice in notices if notice.at_s <= attempt.end_s)
 
 
-def _in_view(history: History, notice: FaultInjected) -> bool:
-    """Whether Ray was seen to have the notice while the node was there: then asking it tells."""
-    landed = (event for event in history.all(FaultObserved) if event.fault == notice.fault)
+def _in_view(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
+    """Whether Ray was seen to have the notice while node and attempt were there: then asking it tells."""
+    until_s = left_s(history, attempt, notice.at_s)
+    landed = (e for e in history.all(FaultObserved) if e.fault == notice.fault and e.at_s <= until_s)
     return history.subject == "bundled" and any(event.evidence == "draining" for event in landed)
 
 
@@ -209,7 +210,7 @@ def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
         return _was_done(history, attempt, fault)
     if _left_already(history, attempt, fault):
         return True
-    near = _left_s(history, attempt, fault.at_s) - fault.at_s <= BORDER_S
+    near = left_s(history, attempt, fault.at_s) - fault.at_s <= BORDER_S
     return attempt.end.cause == "resized" and near and _had_room(history, attempt, fault.at_s)
 
 
@@ -232,8 +233,8 @@ def _had_room(history: History, attempt: Attempt, until_s: float) -> bool:
 
 def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
     """Whether the controller had the time to read a notice before it left the attempt, or shows that it has."""
-    left_s = _left_s(history, attempt, notice.at_s)
-    if left_s - notice.at_s >= NOTICE_S:
+    until_s = left_s(history, attempt, notice.at_s)
+    if until_s - notice.at_s >= NOTICE_S:
         return True
     others = [
         event
@@ -244,14 +245,14 @@ def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
     ]
     came = (event.at_s for event in (*history.all(FaultHealed), *history.all(NodeJoined)))
     grown = any(abs(at_s - notice.at_s) < NOTICE_S for at_s in came)
-    if others or grown or _had_room(history, attempt, left_s):
+    if others or grown or _had_room(history, attempt, until_s):
         return False  # a hold may as well have been for another notice, or for growth
     since_s = max(notice.at_s, attempt.begin_s)
-    states = (event for event in history.all(StateChanged) if since_s <= event.at_s <= left_s)
+    states = (event for event in history.all(StateChanged) if since_s <= event.at_s <= until_s)
     return any(event.state in HEEDING for event in states)
 
 
-def _left_s(history: History, attempt: Attempt, after_s: float) -> float:
+def left_s(history: History, attempt: Attempt, after_s: float) -> float:
     """When the controller left the attempt, by its own word; its record may be long on its way to the log."""
     term = attempt.end.term if attempt.end is not None else attempt.start.term
     since_s = max(after_s, attempt.begin_s)

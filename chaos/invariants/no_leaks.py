@@ -6,6 +6,8 @@ and not judged."""
 
 from __future__ import annotations
 
+import re
+
 from shaketable.chaos.history import LeakCheck, TermBegan
 from shaketable.chaos.invariants.findings import failed, not_applicable, passed
 from shaketable.chaos.invariants.view import History
@@ -13,6 +15,7 @@ from shaketable.chaos.plan import Finding
 
 NAME = "no-leaks"
 KILLED = 137
+_TERM = re.compile(r"\d+-t(?P<term>\d+)-a\d+: ")  # an upload of the bundled runtime
 CUT_OFF = "not in the snapshot, never removed"  # how the subject ray-train says it
 
 
@@ -22,6 +25,7 @@ def no_leaks(history: History) -> Finding:
         return not_applicable(NAME, "nobody looked what was left")
     last = checks[-1]
     files = [] if _cut_short(history) or history.storage_out_of_reach else last.files
+    files = [line for line in files if not _uploaded_after(history, line)]
     theirs = [line for line in files if history.own_job and line.endswith(CUT_OFF)]
     left = [*last.processes, *last.cluster, *(line for line in files if line not in theirs)]
     if left:
@@ -32,6 +36,19 @@ def no_leaks(history: History) -> Finding:
             NAME, f"no process, actor, placement group or demand left; of Ray Train's own: {theirs[0]}"
         )
     return passed(NAME, "no process, actor, placement group, demand or file left")
+
+
+def _uploaded_after(history: History, line: str) -> bool:
+    """By a driver of an earlier term that did not know yet, when the last one that had the run was gone: nobody was
+    there to remove it, and who is fenced removes nothing."""
+    term = _TERM.match(line)
+    began = {event.term: history.launch_of(event) for event in history.all(TermBegan)}
+    if term is None or not began or int(term["term"]) >= max(began):
+        return False
+    earlier, last = began.get(int(term["term"])), began[max(began)]
+    ended = (None if one is None or one.exited is None else one.exited.at_s for one in (earlier, last))
+    earlier_s, last_s = ended
+    return last_s is not None and (earlier_s is None or earlier_s > last_s)
 
 
 def _cut_short(history: History) -> bool:

@@ -74,6 +74,10 @@ class SimulatedAgent:
         self.attempt = 0  # that it was last asked to fork for
         self._up_s = self._down_s = 0.0  # when the last message of each direction arrives
         self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # while the node is frozen
+        self._stuck: list[
+            tuple[Callable[..., None], tuple[Any, ...]]
+        ] = []  # before those: had not left it yet
+        self._broken_off = False  # its node went, and with it the rest of what it had said
         self._heard: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._silent = 0
         node.on_change.append(self._on_node)
@@ -111,10 +115,19 @@ class SimulatedAgent:
         timeline.later(self._down_s - now, self._take, call, arguments)
 
     def _deliver(self, call: Callable[..., None], said: Any) -> None:
-        if self.node.state == "frozen" and self.world.rng.random() < 0.5:  # it had not left the machine yet
-            self._held.append((self._send, (call, said)))
-        elif self.node.state != "gone" or self.world.rng.random() < 0.5:
+        """A stream: what comes after something that has not arrived does not arrive either."""
+        if self.node.state == "frozen" and (self._stuck or self.world.rng.random() < 0.5):
+            self._stuck.append((self._send, (call, said)))
+            return
+        if self.node.state == "gone":
+            self._broken_off = self._broken_off or self.world.rng.random() < 0.5
+        if not self._broken_off:
             call(self, said)
+
+    def paused(self, seconds: float) -> None:
+        """The whole machine stood still: what is under way stays in its order."""
+        self._up_s += seconds
+        self._down_s += seconds
 
     def _take(self, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         if not self.alive or self.node.state == "gone":
@@ -145,7 +158,7 @@ class SimulatedAgent:
 
     def _thaw(self) -> None:
         heard, self._heard = self._heard, []
-        held, self._held = self._held, []
+        held, self._stuck, self._held = [*self._stuck, *self._held], [], []
         for call, arguments in held:
             call(*arguments)
         for call, arguments in heard:
