@@ -55,8 +55,9 @@ class Timeline:
                 self._asked = False
                 if over():
                     return
-            at_s, _, call, arguments = heappop(queue)
+            at_s, count, call, arguments = heappop(queue)
             if at_s > until_s:
+                heappush(queue, (at_s, count, call, arguments))
                 self.now = until_s
                 return
             self.now = at_s

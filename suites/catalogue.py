@@ -17,6 +17,7 @@ import yaml
 
 FOLDER = Path(__file__).parent / "experiments"
 SUFFIXES = (".yaml", ".yml")
+ONLY_BUNDLED = "bundled"  # the tag of experiments that need what only our own runtime has
 MODULES = {"torch": "torch", "jax": "jax"}  # tag, which is also the extra's name -> the module that it needs
 
 
@@ -103,6 +104,15 @@ def select(names: Sequence[str], *, tags: Sequence[str] = (), everything: bool =
     if everything:
         return catalogue()
     return tagged(tags or ("gate",))
+
+
+def suited(entries: Sequence[Entry], variables: Mapping[str, str]) -> tuple[list[Entry], list[Entry]]:
+    """Those that say something of their subject, and those tagged `bundled`, which need what only our runtime has and
+    are to be run on another subject."""
+    others = [
+        e for e in entries if ONLY_BUNDLED in e.tags and e.value("subject", variables) not in ("", "bundled")
+    ]
+    return [entry for entry in entries if entry not in others], others
 
 
 def tagged(tags: Sequence[str]) -> list[Entry]:

@@ -26,7 +26,7 @@ from shaketable.reports import results as model
 from shaketable.reports.console import Console, canary_line, header, last_line, shown
 from shaketable.reports.results import Run
 from shaketable.suites import deviations, execution, mutants
-from shaketable.suites.catalogue import Entry, select
+from shaketable.suites.catalogue import Entry, UsageError, select, suited
 from shaketable.suites.environment import require_ray, version_of
 from shaketable.suites.outputs import ResultsFolder, last_event, write_reports
 from shaketable.suites.pytest_plugin import PROPERTY
@@ -67,15 +67,27 @@ def run(request: Request, out: TextIO) -> Run:
     ray = require_ray()
     entries = select(request.names, tags=request.tags, everything=request.everything)
     variables = dict(request.variables) | _seed(request)
+    notes = []
+    if not request.names:
+        entries, others = suited(entries, variables)
+        notes += (
+            [f"left out {_listed(others)}: only the bundled runtime has what they need"] if others else []
+        )
+        if not entries:
+            raise UsageError(f"{notes[0]}; nothing is left to run")
     check_all(entries, variables)
-    unrecorded = deviations.unrecorded(entries, variables, ray)
+    notes += deviations.unrecorded(entries, variables, ray)
     folder = ResultsFolder.create(request.results)
     try:
-        return _run(request, entries, variables, ray, folder, out, unrecorded)
+        return _run(request, entries, variables, ray, folder, out, notes)
     except (
         Exception
     ) as error:  # the harness broke outside of any experiment: its results so far stay where they are
         raise HarnessError(error, folder.path) from error
+
+
+def _listed(entries: Sequence[Entry]) -> str:
+    return ", ".join(entry.name for entry in entries)
 
 
 class HarnessError(Exception):

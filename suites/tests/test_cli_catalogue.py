@@ -41,6 +41,23 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
         catalogue.select([], tags=["gates"])
 
 
+def test_what_only_the_bundled_runtime_has_is_left_out_for_another_subject_unless_it_is_named() -> None:
+    everything = catalogue.select([], everything=True)
+    ours, none = catalogue.suited(everything, {})
+    assert (ours, none) == (everything, [])
+    theirs, others = catalogue.suited(everything, {"subject": "ray-train"})
+    assert {"worker-hung", "slice-host-sigkill"} <= {entry.name for entry in others}
+    assert "worker-crash" in {entry.name for entry in theirs}
+    assert {e.name for e in (*theirs, *others)} == {entry.name for entry in everything}
+
+
+def test_where_nothing_is_left_to_run_that_is_said(tmp_path: Path) -> None:
+    done = shaketable("run", "--tag", "tpu", "--subject", "ray-train", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "left out slice-host-by-host, slice-host-sigkill: only the bundled runtime has" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_experiment_that_is_named_twice_runs_once() -> None:
     twice = ["worker-crash", str(catalogue.FOLDER / "worker-crash.yaml")]
     assert [entry.name for entry in catalogue.select(twice)] == ["worker-crash"]

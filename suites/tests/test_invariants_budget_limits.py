@@ -50,6 +50,10 @@ def preempted_by_an_exception() -> Story:
     return story.attempt(2)
 
 
+def stopping(story: Story) -> Story:
+    return story.drive(h.StateChanged(term=1, state="STOPPING"))
+
+
 def misplaced() -> Story:
     story = running(tiers=LADDER, nodes=0)
     for node in (1, 2, 3):
@@ -123,6 +127,9 @@ RIGHT: dict[str, Callable[[], Story]] = {
         )
     ).fail(),
     "an empty market": lambda: moved(running(tiers=LADDER).end("resized", None).wait(60), "spare"),
+    "an empty market, and a log that was slow": lambda: moved(
+        stopping(running(tiers=LADDER)).wait(58).end("resized", None).wait(2), "spare"
+    ),
 }
 
 

@@ -184,6 +184,20 @@ def test_of_two_drivers_the_last_that_had_the_run_counts_whichever_was_launched_
     assert looked_at(fenced_by_the_older(0), files=["000004-t1-a1"]) == "FAIL"
 
 
+def test_what_a_superseded_driver_uploads_when_nobody_is_there_any_more_is_no_leak() -> None:
+    def outlived(name: str, *, zombie_first: bool) -> str:
+        story = running().launch()
+        launches = (0, 1) if zombie_first else (1, 0)
+        for launch in launches:
+            story.wait(5).say(h.DriverExited(launch=launch, code=1))
+        return looked_at(story, files=[name])
+
+    late = "000004-t1-a1: not committed, never removed"
+    assert outlived(late, zombie_first=False) == "PASS"
+    assert outlived(late, zombie_first=True) == "FAIL", "the last one that had the run was there"
+    assert outlived("000004-t2-a2: not committed, never removed", zombie_first=False) == "FAIL"
+
+
 def test_a_driver_that_finds_the_run_finished_has_the_time_to_tidy_up_after_a_killed_one() -> None:
     """It goes on in the term of the killed one: nothing is taken over of a run that is finished."""
     story = running().fault("sigkill_driver").exit(137)

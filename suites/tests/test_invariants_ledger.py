@@ -55,6 +55,21 @@ def healed(story: Story, fault: int = 0) -> Story:
 # ---- whether a notice was read
 
 
+def test_a_notice_that_ray_showed_only_after_the_attempt_had_been_left_may_not_have_been_known() -> None:
+    def drained(seen_late: bool) -> Story:
+        story = running()
+        number = story.faults
+        story.fault("drain_node", observed=False, ranks=[1], nodes=[2]).wait(0.1)
+        seen = h.FaultObserved(fault=number, name="drain_node", evidence="draining", after_ms=5.0)
+        story = (
+            state(story, "STOPPING").wait(0.1).say(seen) if seen_late else state(story.say(seen), "STOPPING")
+        )
+        return story.end("node_lost", FAILURES)
+
+    assert line(drained(seen_late=True)) == (EITHER, True)
+    assert line(drained(seen_late=False)) == ({PREEMPTIONS}, True)
+
+
 def test_a_node_that_goes_sooner_than_its_notice_is_read_may_be_a_failure_or_a_preemption() -> None:
     gone = notice(running()).wait(1).end("node_lost", FAILURES)
     assert line(gone) == (EITHER, True)
