@@ -79,9 +79,8 @@ def _all_of_them(wanted: Sequence[Mutant], options: argparse.Namespace) -> Itera
 
 def _line(caught: Caught) -> str:
     if not caught.caught:
-        tried = (
-            f"in {caught.schedules} schedules" if caught.schedules else f"on a real cluster: {caught.reason}"
-        )
+        where = f"in {caught.schedules} schedules" if caught.schedules else "on a real cluster"
+        tried = f"{where}: {caught.reason}" if caught.reason else where
         return f"MISSED  {caught.name}  {tried}"
     after = (
         f"after {caught.schedules} schedules" if caught.schedules else f"on a real cluster: {caught.reason}"

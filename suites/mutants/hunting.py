@@ -16,16 +16,24 @@ from dataclasses import dataclass, field
 from shaketable.chaos.exploration import SLICES_EVERY, Schedule, draw, explore_one
 from shaketable.chaos.invariants import INVARIANTS
 from shaketable.chaos.invariants.view import History
+from shaketable.chaos.plan import Finding
 from shaketable.suites.mutants.defining import MUTANTS
 from shaketable.suites.mutants.patches import applied
 
 ITSELF = "runtime"
 CONTROL = ""  # the name of the mutant that is none
+NO_CHECK = (
+    "TypeError",
+    "AttributeError",
+    "KeyError",
+    "IndexError",
+)  # such a crash is a patch that fits no more
 
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """`by` the first invariant that failed, after so many schedules; empty: none did."""
+    """`by` the first invariant that failed, after so many schedules; empty: none did, or the patch broke the runtime in
+    another way than it means to (`reason`)."""
 
     name: str
     by: str
@@ -52,8 +60,13 @@ def hunt(name: str, seed: int, most: int) -> Caught:
         for tried, number in enumerate(itertools.islice(numbers(name), most), start=1):
             found = explore_one(draw(seed, number)).violation
             if found is not None:
-                return Caught(name, found.invariant, tried, found.reason)
+                by = "" if _misfit(found) else found.invariant
+                return Caught(name, by, tried, found.reason)
     return Caught(name, "", most)
+
+
+def _misfit(found: Finding) -> bool:
+    return found.invariant == ITSELF and found.reason.startswith(NO_CHECK)
 
 
 def sight(name: str, seed: int, schedules: int) -> Sighted:

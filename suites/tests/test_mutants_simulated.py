@@ -17,6 +17,7 @@ import pytest
 from shaketable.chaos.exploration import draw, explore_one
 from shaketable.chaos.invariants import INVARIANTS
 from shaketable.suites.mutants import MUTANTS, __main__
+from shaketable.suites.mutants.defining import RUNTIME, Mutant, replace
 from shaketable.suites.mutants.hunting import CONTROL, ITSELF, Sighted, hunt, sight
 from shaketable.suites.mutants.patches import applied
 from shaketable.suites.mutants.table import BEGIN, END, markdown, only_by, write_between_marks
@@ -54,6 +55,19 @@ def test_every_mutant_of_the_simulation_changes_the_runtime_and_is_taken_back() 
         assert changed, f"{name} changes nothing"
         left = {key for key, value in contents().items() if before.get(key) is not value}
         assert not left, f"{name} was not taken back: {left}"
+
+
+def test_a_mutant_whose_patch_does_not_fit_the_runtime_is_not_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be caught for ever by the crash of its own patch, and prove nothing."""
+
+    def patch(retention: Any) -> None:
+        replace(retention, "expired", lambda original: lambda commits: original(commits))
+
+    monkeypatch.setitem(
+        MUTANTS, "misfit", Mutant("misfit", "", f"{RUNTIME}.retention", patch, ("durability",))
+    )
+    found = hunt("misfit", 1, 50)
+    assert not found.caught and found.reason.startswith("TypeError")
 
 
 def test_a_mutant_is_taken_back_when_what_it_breaks_raises() -> None:

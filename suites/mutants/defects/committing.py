@@ -126,14 +126,18 @@ def num_to_keep_off_by_one(retention: Any) -> None:
     replace(
         retention,
         "expired",
-        lambda original: lambda commits, keep: original(commits, keep and max(1, keep - 1)),
+        lambda original: lambda commits, keep, score: original(commits, keep and max(1, keep - 1), score),
     )
 
 
 @defect("retention", DURABLE)
 def one_checkpoint_too_many_kept(retention: Any) -> None:
     """one checkpoint more than num_to_keep is kept"""
-    replace(retention, "expired", lambda original: lambda commits, keep: original(commits, keep and keep + 1))
+    replace(
+        retention,
+        "expired",
+        lambda original: lambda commits, keep, score: original(commits, keep and keep + 1, score),
+    )
 
 
 @defect("controller.commits", DURABLE, "resume-from-checkpoint")
@@ -153,7 +157,7 @@ def latest_checkpoint_deleted(commits_: Any) -> None:
 
         return deleted
 
-    def expired(commits: Any, keep: int | None) -> list[str]:
+    def expired(commits: Any, keep: int | None, _: Any) -> list[str]:
         return [] if keep is None else [each.checkpoint for each in commits[: len(commits) - keep + 1]]
 
     replace_item(fold._RULES, fold.CheckpointDeleted, make)
