@@ -42,7 +42,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy in strict mode, over the product and its tests."""
-    _install(session, "chaos", "explore", "torch", "ray-train", "storage", tools="types")
+    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", tools="types")
     session.run("mypy", "-p", "shaketable")
 
 
