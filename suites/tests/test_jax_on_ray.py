@@ -79,6 +79,7 @@ def kill_once_committed(cluster: LocalCluster, node: int, directory: Path, step:
 
 if importlib.util.find_spec("jax"):
 
+    @pytest.mark.on_demand
     def test_a_ray_train_function_goes_on_with_the_slice_that_is_left(
         cluster: LocalCluster, tmp_path: Path
     ) -> None:
