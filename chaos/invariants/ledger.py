@@ -12,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shaketable.chaos.history import FaultHealed, FaultInjected, FaultObserved, NodeJoined, StateChanged
+from shaketable.chaos.history import (
+    FaultHealed,
+    FaultInjected,
+    FaultObserved,
+    NodeJoined,
+    StateChanged,
+    TermBegan,
+)
 from shaketable.chaos.invariants.capacity import room, room_at
 from shaketable.chaos.invariants.view import Attempt, History
 
@@ -234,7 +241,7 @@ def _had_room(history: History, attempt: Attempt, until_s: float) -> bool:
 def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
     """Whether the controller had the time to read a notice before it left the attempt, or shows that it has."""
     until_s = left_s(history, attempt, notice.at_s)
-    if until_s - notice.at_s >= NOTICE_S:
+    if until_s - notice.at_s - _stood_still_s(history, notice.at_s, until_s) >= NOTICE_S:
         return True
     others = [
         event
@@ -250,6 +257,14 @@ def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
     since_s = max(notice.at_s, attempt.begin_s)
     states = (event for event in history.all(StateChanged) if since_s <= event.at_s <= until_s)
     return any(event.state in HEEDING for event in states)
+
+
+def _stood_still_s(history: History, from_s: float, until_s: float) -> float:
+    """How long every machine of the run stood still in that time: nobody could read anything then."""
+    ends = {event.fault: event.at_s for event in history.all(FaultHealed)}
+    pauses = (event for event in history.all(FaultInjected) if event.name == "freeze_everything")
+    spans = ((max(from_s, e.at_s), min(until_s, ends.get(e.fault, until_s))) for e in pauses)
+    return sum(max(0.0, end_s - begin_s) for begin_s, end_s in spans)
 
 
 def left_s(history: History, attempt: Attempt, after_s: float) -> float:
@@ -271,6 +286,12 @@ def _driver_hit(history: History, attempt: Attempt) -> bool:
     if attempt.end is not None and attempt.end.term > attempt.start.term:
         return True
     drivers = [event for event in history.all(FaultInjected) if event.name in DRIVER_FAULTS]
+    if (
+        attempt.end is not None and attempt.end.cause == "interrupted"
+    ):  # its start may be on record later than that
+        began = (event.at_s for event in history.all(TermBegan) if event.term == attempt.end.term)
+        begin_s = min(began, default=attempt.begin_s)
+        return any(begin_s <= event.at_s <= attempt.end_s for event in drivers)
     return any(attempt.begin_s - BORDER_S <= event.at_s <= attempt.end_s for event in drivers)
 
 

@@ -70,6 +70,28 @@ def test_a_notice_that_ray_showed_only_after_the_attempt_had_been_left_may_not_h
     assert line(drained(seen_late=False)) == ({PREEMPTIONS}, True)
 
 
+def test_while_every_machine_stands_still_nobody_reads_a_notice() -> None:
+    def drained(paused: bool) -> Story:
+        story = notice(running()).wait(0.1)
+        if paused:
+            number = story.faults
+            story.fault("freeze_everything").wait(10).say(
+                h.FaultHealed(fault=number, name="freeze_everything")
+            )
+        else:
+            story.wait(10)
+        return story.wait(0.1).end("node_lost", FAILURES)
+
+    assert line(drained(paused=True)) == (EITHER, True)
+    assert line(drained(paused=False)) == ({PREEMPTIONS}, True)
+
+
+def test_an_attempt_that_is_on_record_only_after_the_driver_was_interrupted_is_charged_for_nothing() -> None:
+    story = Story(max_failures=5).launch().fault("sigint_driver").wait(3).attempt(3)
+    story.fault("sigkill_node", ranks=[1], nodes=[2]).end("interrupted", None)
+    assert not must(story)
+
+
 def test_a_node_that_goes_sooner_than_its_notice_is_read_may_be_a_failure_or_a_preemption() -> None:
     gone = notice(running()).wait(1).end("node_lost", FAILURES)
     assert line(gone) == (EITHER, True)
