@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -101,7 +102,10 @@ def _live(spec: AgentSpec, place: Place) -> None:
         print(f"shaketable agent {spec.agent} leaves: {error}", file=sys.stderr, flush=True)
         if isinstance(error, _LeaseOver):
             _give_back(place)
+    except Exception:  # noqa: BLE001  (a bug of ours, which os._exit would hide: the agent's log has to have it)
+        traceback.print_exc()
     finally:
+        sys.stderr.flush()
         os._exit(0)
 
 

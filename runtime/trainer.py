@@ -66,8 +66,6 @@ class ElasticTrainer:
     `ray.init()` is called if nobody has.
     """
 
-    _backend: Backend = Backend()
-
     def __init__(
         self,
         train_loop_per_worker: Callable[..., Any],
@@ -80,6 +78,7 @@ class ElasticTrainer:
         self._config = train_loop_config
         self._scaling = scaling_config or ScalingConfig()
         self._run = run_config
+        self._backend = self._backend_for(self._scaling)
         check_together(self._scaling, self._run)
         self._task = self._pickled()
         if run_config.checkpoint_config.num_to_keep == 1:
@@ -148,6 +147,11 @@ class ElasticTrainer:
                 raise SystemExit(128 + end.signal)
         raise TrainingFailedError(end.error or "the run failed", _attempts(log.state))
 
+    @staticmethod
+    def _backend_for(scaling: ScalingConfig) -> Backend:
+        """What is around the function in every worker."""
+        return Backend()
+
     def _result(self, log: RunLog) -> Result:
         state = log.state
         committed = [(self._checkpoint(log, commit), dict(commit.metrics)) for commit in state.commits]
@@ -163,28 +167,20 @@ class ElasticTrainer:
 class TorchTrainer(ElasticTrainer):
     """As ElasticTrainer, with a torch.distributed process group around the function: gloo on CPU, nccl on GPU."""
 
-    _backend = TorchBackend()
+    @staticmethod
+    def _backend_for(scaling: ScalingConfig) -> Backend:
+        return TorchBackend()
 
 
 class JaxTrainer(ElasticTrainer):
     """As ElasticTrainer, with jax.distributed around the function: gloo on CPU, NCCL on GPU, libtpu on TPU, there with
     `MEGASCALE_*` for several slices."""
 
-    def __init__(
-        self,
-        train_loop_per_worker: Callable[..., Any],
-        train_loop_config: dict[str, Any] | None = None,
-        *,
-        scaling_config: ScalingConfig | None = None,
-        run_config: RunConfig,
-    ) -> None:
-        scaling = scaling_config or ScalingConfig()
-        self._backend = JaxBackend(
+    @staticmethod
+    def _backend_for(scaling: ScalingConfig) -> Backend:
+        return JaxBackend(
             platform=_PLATFORMS[scaling.accelerator],
             workers_per_slice=scaling.workers_per_unit if scaling.slice else 0,
-        )
-        super().__init__(
-            train_loop_per_worker, train_loop_config, scaling_config=scaling, run_config=run_config
         )
 
 

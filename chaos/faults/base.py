@@ -61,6 +61,22 @@ class Fault:
         """Nothing to undo."""
 
 
+class StopsProcesses(Fault):
+    """SIGSTOP to the processes hit: they neither die nor answer. Healed by SIGCONT: they do not know that they were
+    away."""
+
+    heals = True
+
+    def inject(self, scene: Scene, hit: Hit) -> None:
+        send(hit, signal.SIGSTOP)
+
+    def observe(self, scene: Scene, hit: Hit) -> str | None:
+        return all_stopped(hit)
+
+    def heal(self, scene: Scene, hit: Hit) -> None:
+        send(hit, signal.SIGCONT)
+
+
 def send(hit: Hit, sig: signal.Signals) -> None:
     """To every process that was hit and is still there. (One that is gone leaves its own evidence.)"""
     for pid in hit.pids:
