@@ -17,7 +17,11 @@ import yaml
 
 FOLDER = Path(__file__).parent / "experiments"
 SUFFIXES = (".yaml", ".yml")
-ONLY_BUNDLED = "bundled"  # the tag of experiments that need what only our own runtime has
+# A tag of experiments that not everything can run -> the key that decides, what they need it to be, and why.
+NEEDS = {
+    "bundled": ("subject", "bundled", "only the bundled runtime has what they need"),
+    "processes": ("cluster", "local", "they need real processes, which nothing simulates"),
+}
 MODULES = {"torch": "torch", "jax": "jax"}  # tag, which is also the extra's name -> the module that it needs
 
 
@@ -106,13 +110,15 @@ def select(names: Sequence[str], *, tags: Sequence[str] = (), everything: bool =
     return tagged(tags or ("gate",))
 
 
-def suited(entries: Sequence[Entry], variables: Mapping[str, str]) -> tuple[list[Entry], list[Entry]]:
-    """Those that say something of their subject, and those tagged `bundled`, which need what only our runtime has and
-    are to be run on another subject."""
-    others = [
-        e for e in entries if ONLY_BUNDLED in e.tags and e.value("subject", variables) not in ("", "bundled")
-    ]
-    return [entry for entry in entries if entry not in others], others
+def suited(entries: Sequence[Entry], variables: Mapping[str, str]) -> tuple[list[Entry], list[str]]:
+    """Those that can say something on this subject and cluster, and a line about those that cannot, by their tag."""
+    notes = []
+    for tag, (key, needed, why) in NEEDS.items():
+        others = [e for e in entries if tag in e.tags and e.value(key, variables) not in ("", needed)]
+        if others:
+            notes.append(f"left out {', '.join(entry.name for entry in others)}: {why}")
+        entries = [entry for entry in entries if entry not in others]
+    return list(entries), notes
 
 
 def tagged(tags: Sequence[str]) -> list[Entry]:

@@ -67,14 +67,11 @@ def run(request: Request, out: TextIO) -> Run:
     ray = require_ray()
     entries = select(request.names, tags=request.tags, everything=request.everything)
     variables = dict(request.variables) | _seed(request)
-    notes = []
+    notes: list[str] = []
     if not request.names:
-        entries, others = suited(entries, variables)
-        notes += (
-            [f"left out {_listed(others)}: only the bundled runtime has what they need"] if others else []
-        )
+        entries, notes = suited(entries, variables)
         if not entries:
-            raise UsageError(f"{notes[0]}; nothing is left to run")
+            raise UsageError(f"{'; '.join(notes)}; nothing is left to run")
     check_all(entries, variables)
     notes += deviations.unrecorded(entries, variables, ray)
     folder = ResultsFolder.create(request.results)
@@ -84,10 +81,6 @@ def run(request: Request, out: TextIO) -> Run:
         Exception
     ) as error:  # the harness broke outside of any experiment: its results so far stay where they are
         raise HarnessError(error, folder.path) from error
-
-
-def _listed(entries: Sequence[Entry]) -> str:
-    return ", ".join(entry.name for entry in entries)
 
 
 class HarnessError(Exception):

@@ -41,14 +41,21 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
         catalogue.select([], tags=["gates"])
 
 
-def test_what_only_the_bundled_runtime_has_is_left_out_for_another_subject_unless_it_is_named() -> None:
+@pytest.mark.parametrize(
+    ("elsewhere", "left_out"),
+    [
+        ({"subject": "ray-train"}, {"worker-hung", "slice-host-sigkill"}),
+        ({"cluster": "simulated"}, {"torch-ddp-worker-crash"}),
+    ],
+)
+def test_what_cannot_run_there_is_left_out_and_named(elsewhere: dict[str, str], left_out: set[str]) -> None:
     everything = catalogue.select([], everything=True)
-    ours, none = catalogue.suited(everything, {})
-    assert (ours, none) == (everything, [])
-    theirs, others = catalogue.suited(everything, {"subject": "ray-train"})
-    assert {"worker-hung", "slice-host-sigkill"} <= {entry.name for entry in others}
-    assert "worker-crash" in {entry.name for entry in theirs}
-    assert {e.name for e in (*theirs, *others)} == {entry.name for entry in everything}
+    assert catalogue.suited(everything, {}) == (everything, [])
+    suited, (note,) = catalogue.suited(everything, elsewhere)
+    named = set(note.removeprefix("left out ").partition(":")[0].split(", "))
+    assert left_out <= named
+    assert "worker-crash" in {entry.name for entry in suited}
+    assert {entry.name for entry in suited} | named == {entry.name for entry in everything}
 
 
 def test_where_nothing_is_left_to_run_that_is_said(tmp_path: Path) -> None:
