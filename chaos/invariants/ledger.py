@@ -217,7 +217,10 @@ def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
         return _was_done(history, attempt, fault)
     if _left_already(history, attempt, fault):
         return True
-    near = left_s(history, attempt, fault.at_s) - fault.at_s <= BORDER_S
+    unheard_s = (
+        history.settings(attempt.start.term).heartbeat_timeout_s if fault.name == "freeze_node" else 0.0
+    )
+    near = left_s(history, attempt, fault.at_s) - fault.at_s <= BORDER_S + unheard_s
     return attempt.end.cause == "resized" and near and _had_room(history, attempt, fault.at_s)
 
 

@@ -225,6 +225,12 @@ def test_what_was_thawed_after_the_attempt_had_ended_has_to_be_charged() -> None
     assert must(healed(frozen(running()).end("node_lost", None).wait(1)))
 
 
+def test_a_resize_before_silence_could_tell_of_a_frozen_node_need_not_be_charged() -> None:
+    assert not must(frozen(running(world=2, heartbeat_timeout_s=3.0)).end("resized", None))
+    assert must(frozen(running(world=2, heartbeat_timeout_s=3.0)).wait(2.5).end("resized", None))
+    assert must(frozen(running(world=2, nodes=2, heartbeat_timeout_s=3.0)).end("resized", None)), "no room"
+
+
 def test_the_thaw_of_another_node_excuses_nothing() -> None:
     story = frozen(running().fault("freeze_node", nodes=[3]))
     assert must(healed(story, fault=0).end("node_lost", None))

@@ -19,6 +19,7 @@ from shaketable.chaos.history import (
     AttemptStarted,
     CheckpointProbed,
     Committed,
+    FaultHealed,
     FaultInjected,
     RunEnded,
     StateChanged,
@@ -118,6 +119,23 @@ def test_only_the_newest_checkpoints_are_kept_if_the_experiment_says_how_many() 
     events = play(Plan("keeps two", configuration, (), Expect()))
     assert [event.index for event in events if isinstance(event, Committed)] == [10, 20, 30, 40]
     assert [event.index for event in events if isinstance(event, CheckpointProbed)] == [30, 40]
+    assert judge(events).verdict == "PASS"
+
+
+def test_while_one_rank_is_frozen_none_of_its_group_steps_whatever_they_are_told() -> None:
+    """A hold reaches the others meanwhile: who answers it with a report has not passed a later one."""
+    job = {"steps": 400, "checkpoint_every": 400, "step_s": 0.005}
+    configuration = Configuration(cluster="simulated", job_config=job, nodes=3, num_workers=(2, 3))
+    faults = (
+        FaultPlan("drain_node", {"rank": 0}, {"step": 100}, {"deadline_s": 30.0}),
+        FaultPlan("freeze_worker", {"rank": 1}, {"state": "HOLDING"}, {"until": {"after": 2}}),
+        FaultPlan("add_node", None, {"state": "HOLDING"}),  # which takes a second or more
+    )
+    events = play(Plan("frozen", configuration, faults, Expect(charged={"max_preemption_failures": 1})))
+    (from_s,) = (e.at_s for e in events if isinstance(e, FaultInjected) and e.name == "freeze_worker")
+    (until_s,) = (e.at_s for e in events if isinstance(e, FaultHealed) and e.name == "freeze_worker")
+    assert until_s - from_s > 0.9
+    assert [e for e in events if isinstance(e, Stepped) and from_s < e.at_s < until_s] == []
     assert judge(events).verdict == "PASS"
 
 

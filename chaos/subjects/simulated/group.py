@@ -186,8 +186,8 @@ class Group:
         return step
 
     def interrupted(self) -> None:
-        """Somebody died or stopped: the others have come as far as time allowed."""
-        if not self.stepping or self.broken or self._reporting:
+        """Somebody died or stopped: the others have come as far as time allowed, which none of them does halted."""
+        if self._stuck() or self._reporting:
             return
         self._turn += 1
         if self._busy or self._owing or self._done:
