@@ -53,7 +53,7 @@ def _waited(history: History, attempt: Attempt, room_: list[tuple[float, int]]) 
     """The longest time in which the attempt took steps below the room there was, and that room."""
     last_steps = (steps[-1].at_s for steps in attempt.steps.values())
     end_s = min(attempt.end_s, max(last_steps, default=attempt.begin_s))
-    levels = _without_stalls(room_, history, attempt)
+    levels = _reachable(room_, history, attempt)
     longest, since_s, size = (0.0, 0), None, 0
     for (from_s, possible), (to_s, _) in itertools.pairwise(levels):
         begin_s, stop_s = max(from_s, attempt.begin_s), min(to_s, end_s)
@@ -84,20 +84,34 @@ def _disturbed(history: History, from_s: float, to_s: float) -> bool:
     return any(from_s - NOTICED_WITHIN_S <= at_s <= to_s + CLOCK_SKEW_S for at_s in times)
 
 
-def _without_stalls(
+def _reachable(
     levels: list[tuple[float, int]], history: History, attempt: Attempt
 ) -> list[tuple[float, int]]:
-    """While something of the attempt is frozen it takes no steps, so it cannot hold and grow."""
+    """The room that the attempt can grow into. While something of it is frozen it takes no steps, so it cannot hold;
+    and what it asks for may be placed on a dead node for as long as Ray shows that."""
+    forever = float("inf")
     healed = {event.fault: event.at_s for event in history.all(FaultHealed)}
-    stalls = [
-        (event.at_s, healed.get(event.fault, float("inf")))
-        for event in history.all(FaultInjected)
-        if event.name.startswith("freeze") and event.at_s <= attempt.end_s
+    left = {event.node: event.at_s for event in history.all(NodeLeft)}
+    faults = [event for event in history.all(FaultInjected) if event.at_s <= attempt.end_s]
+    stalls = [(e.at_s, healed.get(e.fault, forever)) for e in faults if e.name.startswith("freeze")]
+    unseen = [
+        (e.at_s, left.get(node, e.at_s + NOTICED_WITHIN_S))
+        for e in faults
+        if e.name == "sigkill_node"
+        for node in e.nodes
     ]
-    if not stalls:
+    if not stalls and not unseen:
         return levels
-    times = sorted({at_s for at_s, _ in levels} | {at_s for stall in stalls for at_s in stall})
-    return [(at_s, 0 if any(a <= at_s < b for a, b in stalls) else _level(levels, at_s)) for at_s in times]
+    taken = max(1, history.configuration.hosts_per_slice)
+    times = sorted({at_s for at_s, _ in levels} | {at_s for span in (*stalls, *unseen) for at_s in span})
+    return [
+        (at_s, 0 if _count(stalls, at_s) else _level(levels, at_s) - taken * _count(unseen, at_s))
+        for at_s in times
+    ]
+
+
+def _count(spans: list[tuple[float, float]], at_s: float) -> int:
+    return sum(from_s <= at_s < to_s for from_s, to_s in spans)
 
 
 def _level(levels: list[tuple[float, int]], at_s: float) -> int:

@@ -42,6 +42,7 @@ def test_a_run_that_ends_by_itself_is_alive_and_one_without_an_end_is_not_judged
 def lost_and_back(seconds: float) -> Story:
     story = Story(max_failures=1).launch().attempt(3).steps(1, 2)
     story.fault("sigkill_node", ranks=[2], nodes=[3]).end("node_lost", "max_failures").attempt(2).steps(3, 3)
+    story.say(h.NodeLeft(node=3, node_id="node-3"))
     return story.join_node(4).steps(4, 4, step_s=seconds / 2).steps(5, 5, step_s=seconds / 2)
 
 
@@ -81,6 +82,16 @@ def test_while_something_is_frozen_an_attempt_cannot_grow_but_before_and_after_i
     assert grow_back(frozen(10, 10)).status == "NOT APPLICABLE"
     assert "went on with 2 for 30.0 s" in grow_back(frozen(30, 0)).reason
     assert "went on with 2 for 30.0 s" in grow_back(frozen(0, 30)).reason
+
+
+def test_a_dead_node_that_ray_still_shows_may_be_what_was_asked_for_until_it_is_gone() -> None:
+    def lost(unseen_s: float, after_s: float) -> History:
+        story = Story(nodes=4).launch().attempt(2).fault("sigkill_node", nodes=[4])
+        story.steps(1, 2, step_s=unseen_s / 2).say(h.NodeLeft(node=4, node_id="node-4"))
+        return story.steps(3, 4, step_s=after_s / 2).history
+
+    assert grow_back(lost(14, 14)).status == "NOT APPLICABLE"
+    assert "went on with 2 for 30.0 s although there was room for 3" in grow_back(lost(14, 30)).reason
 
 
 def test_what_stays_frozen_never_grows() -> None:
