@@ -61,7 +61,10 @@ def test_what_cannot_run_there_is_left_out_and_named(elsewhere: dict[str, str], 
 def test_where_nothing_is_left_to_run_that_is_said(tmp_path: Path) -> None:
     done = shaketable("run", "--tag", "tpu", "--subject", "ray-train", cwd=tmp_path)
     assert done.returncode == 2
-    assert "left out slice-host-by-host, slice-host-sigkill: only the bundled runtime has" in done.stderr
+    assert (
+        "left out slice-host-by-host, slice-host-sigkill, slice-lifecycle: only the bundled runtime has"
+        in done.stderr
+    )
     assert list(tmp_path.iterdir()) == []
 
 

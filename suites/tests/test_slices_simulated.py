@@ -24,7 +24,7 @@ from shaketable import (
     step,
 )
 from shaketable.chaos.exploration import SLICES_EVERY, draw, explore_one
-from shaketable.chaos.history import AnyEvent, AttemptStarted, LogRecord, NodeJoined, RunEnded, WorkerStarted
+from shaketable.chaos.history import AnyEvent, LogRecord, NodeJoined, RunEnded, WorkerStarted
 from shaketable.chaos.plan import Configuration, FaultPlan
 from shaketable.chaos.shrinking import shrink_violation
 from shaketable.chaos.subjects.simulated.run import SimulatedRun
@@ -32,6 +32,7 @@ from shaketable.chaos.subjects.simulated.world import Chance
 from shaketable.suites.mutants import MUTANTS
 from shaketable.suites.mutants.hunting import hunt, sight
 from shaketable.suites.mutants.proof import fails_with, found, passes
+from shaketable.suites.tests.slices_seen import sizes, starts, used, waited_s
 
 ON_SLICES = [name for name, mutant in MUTANTS.items() if mutant.on_slices]
 WITHIN = 60  # schedules
@@ -56,52 +57,29 @@ def on(
     return shake("shaketable.workloads:hash_chain", faults=faults, charged=charged, **values)
 
 
-def starts(shaken: Shaken) -> list[AttemptStarted]:
-    return [event for event in shaken.events if isinstance(event, AttemptStarted)]
-
-
-def sizes(shaken: Shaken) -> list[int]:
-    return [event.world_size for event in starts(shaken)]
-
-
-def used(shaken: Shaken) -> list[list[str]]:
-    """The slices of each attempt, in the order of its ranks."""
-    found: list[list[str]] = []
-    for start in starts(shaken):
-        workers = [e for e in shaken.events if isinstance(e, WorkerStarted) and e.attempt == start.attempt]
-        names = (worker.slice for worker in sorted(workers, key=lambda worker: worker.rank))
-        found.append(list(dict.fromkeys(names)))
-    return found
-
-
-def waited_s(shaken: Shaken) -> float:
-    """From the beginning to the first attempt, virtual time."""
-    return starts(shaken)[0].at_s - shaken.events[0].at_s
-
-
 # ---- the cases: one line of issue each
 
 
 def test_a_host_of_a_slice_is_killed() -> None:
     shaken = on("whole", "whole", faults=[sigkill_node(rank(5), at=step(50))], charged={"max_failures": 1})
-    assert sizes(shaken) == [8, 4] and used(shaken) == [["s00", "s01"], ["s00"]]
+    assert sizes(shaken.events) == [8, 4] and used(shaken.events) == [["s00", "s01"], ["s00"]]
 
 
 def test_the_host_of_the_coordinator_is_killed() -> None:
     shaken = on("whole", "whole", faults=[sigkill_node(rank(0), at=step(50))], charged={"max_failures": 1})
-    assert used(shaken) == [["s00", "s01"], ["s01"]]
+    assert used(shaken.events) == [["s00", "s01"], ["s01"]]
 
 
 def test_a_whole_slice_is_killed_and_costs_one_failure() -> None:
     kills = [sigkill_node(node(number), at=step(50)) for number in (1, 2, 3, 4)]
     shaken = on("whole", "whole", faults=kills, charged={"max_failures": 1})
-    assert sizes(shaken) == [8, 4] and used(shaken)[-1] == ["s01"]
+    assert sizes(shaken.events) == [8, 4] and used(shaken.events)[-1] == ["s01"]
 
 
 def test_a_slice_is_drained() -> None:
     drains = [drain_node(node(number), at=step(50)) for number in (1, 2, 3, 4)]
     shaken = on("whole", "whole", faults=drains, charged={"max_preemption_failures": 1}, max_failures=0)
-    assert sizes(shaken) == [8, 4] and used(shaken)[-1] == ["s01"]
+    assert sizes(shaken.events) == [8, 4] and used(shaken.events)[-1] == ["s01"]
 
 
 def test_a_notice_for_one_host_is_a_notice_for_its_slice() -> None:
@@ -109,35 +87,35 @@ def test_a_notice_for_one_host_is_a_notice_for_its_slice() -> None:
         "whole", "whole", faults=[sigterm_node(rank(6), at=step(50))], charged={"max_preemption_failures": 1},
         max_failures=0, steps_lost=0,
     )  # fmt: skip
-    assert used(shaken) == [["s00", "s01"], ["s00"]]
+    assert used(shaken.events) == [["s00", "s01"], ["s00"]]
 
 
 def test_a_slice_is_added_whole() -> None:
     shaken = on("whole", faults=[add_node(at=step(30))], num_workers=(4, 8))
-    assert sizes(shaken) == [4, 8]
+    assert sizes(shaken.events) == [4, 8]
 
 
 def test_a_slice_is_added_host_by_host_and_nothing_grows_before_it_is_whole() -> None:
     kills = [sigkill_node(node(number), at=step(10)) for number in (6, 7, 8)]
     adds = [add_node(at=step(at), slice=1) for at in (60, 120, 180)]
     shaken = on("whole", "whole", faults=[*kills, *adds], charged={"max_failures": 1}, job_config=LONG)
-    assert sizes(shaken) == [8, 4, 8]
+    assert sizes(shaken.events) == [8, 4, 8]
     joined = [event.at_s for event in shaken.events if isinstance(event, NodeJoined)]
-    assert starts(shaken)[-1].at_s > max(joined)
+    assert starts(shaken.events)[-1].at_s > max(joined)
 
 
 def test_six_slices_none_of_which_will_do_start_nothing_until_one_is_made_whole() -> None:
     shaken = on(
         "half", "half", "half", "half", "busy", "busy", faults=[add_node(at=state("WAITING"), slice=2)], num_workers=4
     )  # fmt: skip
-    assert used(shaken) == [["s02"]]
-    assert starts(shaken)[0].at_s > max(e.at_s for e in shaken.events if isinstance(e, NodeJoined))
+    assert used(shaken.events) == [["s02"]]
+    assert starts(shaken.events)[0].at_s > max(e.at_s for e in shaken.events if isinstance(e, NodeJoined))
 
 
 @pytest.mark.parametrize("wrong", ["half", "topology", "foreign", "duplicate", "busy"])
 def test_what_is_wrong_is_passed_over_beside_an_intact_slice_and_the_record_says_why(wrong: str) -> None:
     shaken = on(wrong, "whole", num_workers=4)
-    assert used(shaken) == [["s01"]] and waited_s(shaken) < 10
+    assert used(shaken.events) == [["s01"]] and waited_s(shaken.events) < 10
     larger = on(wrong, "whole", num_workers=(4, 8))
     reasons = " ".join(str(e.record.get("reason")) for e in larger.events if isinstance(e, LogRecord))
     # Of other generations there are any number in a cluster: nobody wants to hear of them.
@@ -147,23 +125,23 @@ def test_what_is_wrong_is_passed_over_beside_an_intact_slice_and_the_record_says
 def test_a_slice_whose_head_is_alive_is_not_taken_for_an_intact_one() -> None:
     """Worker 0 of s00 is there, and its last host is dead: H12 of Ray Train's findings."""
     shaken = on("half", "whole", num_workers=4)
-    assert used(shaken) == [["s01"]]
+    assert used(shaken.events) == [["s01"]]
 
 
 def test_a_slice_on_which_agents_do_not_start_is_left_for_another() -> None:
     shaken = on("sick", "whole", num_workers=4)
-    assert used(shaken) == [["s01"]]
+    assert used(shaken.events) == [["s01"]]
 
 
 def test_below_max_it_starts_with_min() -> None:
-    assert sizes(on("whole", "half", num_workers=(4, 12))) == [4]
+    assert sizes(on("whole", "half", num_workers=(4, 12)).events) == [4]
 
 
 def test_below_min_it_waits_and_goes_on_where_it_was() -> None:
     faults = [sigkill_node(rank(1), at=step(50)), add_node(at=state("WAITING", nth=2))]
     shaken = on("whole", faults=faults, num_workers=4, charged={"max_failures": 1})
-    assert sizes(shaken) == [4, 4] and used(shaken) == [["s00"], ["s01"]]
-    assert starts(shaken)[1].resume is not None
+    assert sizes(shaken.events) == [4, 4] and used(shaken.events) == [["s00"], ["s01"]]
+    assert starts(shaken.events)[1].resume is not None
 
 
 def test_a_slice_that_comes_and_goes() -> None:
@@ -174,21 +152,21 @@ def test_a_slice_that_comes_and_goes() -> None:
     ]  # fmt: skip
     shaken = on("whole", "whole", faults=faults, job_config=LONG,
                 charged={"max_failures": 3})  # fmt: skip
-    assert sizes(shaken) == [8, 4, 8, 4, 8, 4, 8]
+    assert sizes(shaken.events) == [8, 4, 8, 4, 8, 4, 8]
 
 
 def test_three_slices_two_and_three_again_keep_their_order() -> None:
     """Slice ids follow the slices that stay: MEGASCALE_SLICE_ID is a slice's place among the ranks."""
     faults = [sigkill_node(rank(5), at=step(40)), add_node(at=after(0), slice=1)]
     shaken = on("whole", "whole", "whole", faults=faults, charged={"max_failures": 1}, job_config=LONG)
-    assert sizes(shaken) == [12, 8, 12]
-    assert used(shaken) == [["s00", "s01", "s02"], ["s00", "s02"], ["s00", "s02", "s01"]]
+    assert sizes(shaken.events) == [12, 8, 12]
+    assert used(shaken.events) == [["s00", "s01", "s02"], ["s00", "s02"], ["s00", "s02", "s01"]]
 
 
 def test_a_driver_that_comes_back_to_fewer_slices_goes_on_with_those() -> None:
     faults = [sigkill_driver(at=step(50)), sigkill_node(node(2), at=after(0)), relaunch_driver(at=after(1))]
     shaken = on("whole", "whole", faults=faults)
-    assert sizes(shaken) == [8, 4] and used(shaken)[-1] == ["s01"]
+    assert sizes(shaken.events) == [8, 4] and used(shaken.events)[-1] == ["s01"]
 
 
 def test_ranks_are_by_worker_id() -> None:
