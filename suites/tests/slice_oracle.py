@@ -1,14 +1,16 @@
 """Slow, obvious answers to which slices can be had, written from docs/tpu.md and not from the code; and random clusters
 to ask about. Every way in which hosts could make up a slice is tried, one after the other.
+
+The clusters come from a seeded `random.Random`: there are to be a hundred thousand, too many for Hypothesis.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 
 import msgspec
-from hypothesis import strategies as st
 
 from shaketable.runtime.slices import Flaw, Host
 from shaketable.runtime.topology import SliceShape, slice_shape
@@ -38,9 +40,9 @@ def whole(hosts: Sequence[Host], shape: SliceShape) -> dict[str, tuple[str, ...]
     found = {}
     for name in names(hosts, shape):
         for order in itertools.permutations(members(hosts, shape, name)):
-            if len(order) == shape.hosts and all(
-                fits(host, place, shape) for place, host in enumerate(order)
-            ):
+            if len(order) != shape.hosts:
+                break  # none of the others is of another length
+            if all(fits(host, place, shape) for place, host in enumerate(order)):
                 found[name] = tuple(host.node_id for host in order)
     return found
 
@@ -76,9 +78,9 @@ def claims(hosts: Sequence[Host], shape: SliceShape) -> set[str]:
 
 SHAPES = (
     slice_shape("TPU-V6E", "2x4", 4), slice_shape("TPU-V6E", "2x4", 8), slice_shape("TPU-V6E", "4x4"),
-    slice_shape("TPU-V4", "2x2x2"), slice_shape("TPU-V5E", "1x1"),
+    slice_shape("TPU-V6E", "2x8"), slice_shape("TPU-V4", "2x2x2"), slice_shape("TPU-V5E", "1x1"),
 )  # fmt: skip
-_LABELS = {
+_LABELS: dict[str, tuple[object, ...]] = {
     "slice": ("a", "b", "c", ""),
     "worker": ("0", "1", "2", "3", "4", "", "-1", "00", "x"),
     "topology": ("2x4", "4x4", "2x8", "2x2x2", "1x1", ""),
@@ -90,25 +92,33 @@ _LABELS = {
 }
 
 
-@st.composite
-def clusters(draw: st.DrawFn) -> tuple[SliceShape, list[Host]]:
-    """Whole slices as they should be, then things that happen: a host goes, comes twice, or says anything."""
-    shape = draw(st.sampled_from(SHAPES))
-    hosts = [
-        Host(f"{name}{place}", name, str(place), shape.topology, shape.pod_type, per_host, per_host)
-        for name in "abc"[: draw(st.integers(1, 3))]
+def cluster(rng: random.Random) -> tuple[SliceShape, list[Host]]:
+    """Whole slices as they should be, some of another kind, then things that happen: a host goes, comes twice, or says
+    anything."""
+    shape = rng.choice(SHAPES)
+    hosts: list[Host] = []
+    for name in "abcde"[: rng.randint(1, 5)]:
+        hosts += _slice(name, shape if rng.random() < 0.8 else rng.choice(SHAPES))
+    for number in range(rng.randint(0, 4)):
+        if hosts:
+            _happens(rng, hosts, number)
+    rng.shuffle(hosts)
+    return shape, hosts
+
+
+def _slice(name: str, shape: SliceShape) -> list[Host]:
+    chips = float(shape.chips_per_host)
+    return [
+        Host(f"{name}{place}", name, str(place), shape.topology, shape.pod_type, chips, chips)
         for place in range(shape.hosts)
-        for per_host in [float(shape.chips_per_host)]
     ]
-    for number in range(draw(st.integers(0, 4))):
-        if not hosts:
-            break
-        at = draw(st.integers(0, len(hosts) - 1))
-        what = draw(st.sampled_from(("goes", "comes again", *_LABELS)))
-        if what == "goes":
-            del hosts[at]
-        elif what == "comes again":
-            hosts.append(msgspec.structs.replace(hosts[at], node_id=f"n{number}", alive=True, draining=False))
-        else:
-            hosts[at] = msgspec.structs.replace(hosts[at], **{what: draw(st.sampled_from(_LABELS[what]))})
-    return shape, draw(st.permutations(hosts))
+
+
+def _happens(rng: random.Random, hosts: list[Host], number: int) -> None:
+    at, what = rng.randrange(len(hosts)), rng.choice(("goes", "comes again", *_LABELS))
+    if what == "goes":
+        del hosts[at]
+    elif what == "comes again":
+        hosts.append(msgspec.structs.replace(hosts[at], node_id=f"n{number}", alive=True, draining=False))
+    else:
+        hosts[at] = msgspec.structs.replace(hosts[at], **{what: rng.choice(_LABELS[what])})
