@@ -291,7 +291,8 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
 
 class WorkerStarted(Event, frozen=True, kw_only=True, tag="worker_started"):
     """A worker has entered the training function. `resume` is the checkpoint it was given (None: none). On a TPU host
-    what its environment says: `slice` (its name), `host` (the worker id), `topology` and `pod_type`."""
+    what its environment says: `slice` (its name), `host` (the worker id), `topology` and `pod_type`; where
+    jax.distributed is initialised also `megascale`, the variables by which slices find each other (None: it is not)."""
 
     term: int
     attempt: int
@@ -304,6 +305,7 @@ class WorkerStarted(Event, frozen=True, kw_only=True, tag="worker_started"):
     host: str = ""
     topology: str = ""
     pod_type: str = ""
+    megascale: dict[str, str] | None = None
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):

@@ -1,6 +1,7 @@
 """slice-atomicity: on TPU every attempt runs on whole slices of the right topology, each host once, and ranks are by
 slice and worker id. Judged twice: from what the workers found in their own environment, and from the nodes that the
-controller says it started the attempt on."""
+controller says it started the attempt on. Where jax.distributed is used, `MEGASCALE_*` tell every worker of the slices
+of its own attempt, and of nothing else."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from shaketable.chaos.invariants.view import Attempt, History
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "slice-atomicity"
+PLACE, COUNT = "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES"
+SHARED = ("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_PORT")  # the same for all workers of an attempt
 
 
 def slice_atomicity(history: History) -> Finding:
@@ -42,7 +45,7 @@ def _wrong_workers(attempt: Attempt, hosts: int, configuration: Configuration) -
         if worker.pod_type.rpartition("-")[0] != generation:
             return f"has rank {worker.rank} on a host of slice {worker.slice}, which is {worker.pod_type or 'no TPU'}"
     names = {worker.rank: worker.slice for worker in workers}
-    return _wrong_order(workers, hosts) or _wrong_slices(names, hosts)
+    return _wrong_order(workers, hosts) or _wrong_slices(names, hosts) or _wrong_megascale(workers, hosts)
 
 
 def _wrong_members(attempt: Attempt, hosts: int, slices: Mapping[str, str]) -> str | None:
@@ -68,6 +71,25 @@ def _wrong_order(workers: Sequence[WorkerStarted], hosts: int) -> str | None:
         place = worker.rank % hosts
         if worker.host != str(place):
             return f"has rank {worker.rank} on worker {worker.host} of slice {worker.slice}, not on {place}"
+    return None
+
+
+def _wrong_megascale(workers: Sequence[WorkerStarted], hosts: int) -> str | None:
+    """How the slices of an attempt find each other. One slice has nobody to find."""
+    told = [worker for worker in workers if worker.megascale is not None]
+    for worker in told:
+        slices, found = worker.world_size // hosts, worker.megascale or {}
+        own = {COUNT: str(slices), PLACE: str(worker.rank // hosts)} if slices > 1 else {}
+        known = {*own, *SHARED} if own else set()
+        wrong = [name for name in found if name not in known or found[name] != own.get(name, found[name])]
+        if wrong:
+            return f"has rank {worker.rank} of {counted(slices, 'slice')} with {wrong[0]}={found[wrong[0]]}"
+        if lacking := sorted(known - found.keys()):
+            return f"has rank {worker.rank} of {counted(slices, 'slice')} without {lacking[0]}"
+    for name in SHARED:
+        values = sorted({(worker.megascale or {}).get(name, "") for worker in told})
+        if len(values) > 1:
+            return f"has workers with {name} of {' and of '.join(values)}"
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shaketable.chaos.plan import Outcome
 from shaketable.chaos.subjects.budgets import failure_config
-from shaketable.chaos.subjects.jobs import Job, uses_torch
+from shaketable.chaos.subjects.jobs import Job, framework_of
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.chaos.subjects.scribe import Scribe
 from shaketable.chaos.subjects.witnessed import Witnessed
@@ -16,6 +16,7 @@ from shaketable.chaos.witness import Witness
 from shaketable.runtime import (
     CheckpointConfig,
     ElasticTrainer,
+    JaxTrainer,
     RunConfig,
     ScalingConfig,
     TorchTrainer,
@@ -26,6 +27,7 @@ from shaketable.runtime.storage import locate_run
 
 # What the wrapper needs in the worker, imported before the fork: the testimony's cost is not the subject's.
 PRELOAD = ("shaketable.chaos.subjects.witnessed", "shaketable.chaos.subjects.bundled_worker")
+TRAINERS: dict[str | None, type[ElasticTrainer]] = {"torch": TorchTrainer, "jax": JaxTrainer}
 
 
 class BundledRun:
@@ -48,7 +50,7 @@ class BundledRun:
 
 def _trainer(launch: Launch, job: Job, scribe: Scribe) -> ElasticTrainer:
     configuration = launch.effective
-    kind = TorchTrainer if uses_torch(job) else ElasticTrainer
+    kind = TRAINERS.get(framework_of(job), ElasticTrainer)
     return kind(
         Witnessed(job, "bundled", launch.witness, configuration.step_key),
         train_loop_config=configuration.job_config,

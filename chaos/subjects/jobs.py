@@ -8,14 +8,15 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from shaketable.chaos.naming import is_command
 
-__all__ = ["Job", "JobError", "is_command", "load_job", "one_line", "uses_torch"]
+__all__ = ["Job", "JobError", "framework_of", "is_command", "load_job", "one_line"]
 
 Job = Callable[..., Any]
 ERROR_LENGTH = 1000
+FRAMEWORKS: tuple[Literal["torch", "jax"], ...] = ("torch", "jax")
 TORCH_WORKLOAD = ("shaketable.chaos.workloads.torch_ddp", "torch_ddp")  # it imports torch when it runs
 
 
@@ -59,19 +60,22 @@ def _path() -> str:
     return ", ".join(entry or "." for entry in sys.path)
 
 
-def uses_torch(job: Job) -> bool:
-    """Whether the subject has to set torch.distributed up for it. A function may say so (`job.backend = "torch"`, or
-    None); otherwise it does if its module holds anything of torch."""
+def framework_of(job: Job) -> Literal["torch", "jax"] | None:
+    """Whose processes the subject has to bring together for it. A function may say so (`job.backend = "torch"`, or
+    None); otherwise it is the first of which its module holds anything."""
     if (job.__module__, getattr(job, "__name__", "")) == TORCH_WORKLOAD:
-        return True
+        return "torch"
     if hasattr(job, "backend"):
-        return bool(job.backend == "torch")
-    return any(_of_torch(value) for value in getattr(job, "__globals__", {}).values())
+        return next((name for name in FRAMEWORKS if job.backend == name), None)
+    held = {_package(value) for value in getattr(job, "__globals__", {}).values()}
+    return next((name for name in FRAMEWORKS if name in held), None)
 
 
-def _of_torch(value: object) -> bool:
+def _package(value: object) -> str:
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return isinstance(name, str) and (name.split(".")[0] == "torch" or name.startswith("ray.train.torch"))
+    if not isinstance(name, str):
+        return ""
+    return "torch" if name.startswith("ray.train.torch") else name.partition(".")[0]
 
 
 def one_line(error: BaseException) -> str:

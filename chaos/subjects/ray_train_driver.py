@@ -13,7 +13,7 @@ from ray.train.v2.api.config import CheckpointConfig, FailureConfig, RunConfig, 
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from shaketable.chaos.plan import Configuration, Outcome
-from shaketable.chaos.subjects.jobs import Job, uses_torch
+from shaketable.chaos.subjects.jobs import Job, framework_of
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.chaos.subjects.ray_train import TERM_ENV
 from shaketable.chaos.subjects.witnessed import Witnessed
@@ -54,7 +54,7 @@ def _trainer(launch: Launch, job: Job) -> Any:
 
 
 def _kind(job: Job) -> Any:
-    if not uses_torch(job):
+    if framework_of(job) != "torch":
         return DataParallelTrainer
     from ray.train.v2.torch.torch_trainer import TorchTrainer
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -66,11 +67,20 @@ class Witnessed:
                 host=os.environ.get("TPU_WORKER_ID", ""),
                 topology=os.environ.get("TPU_TOPOLOGY", ""),
                 pod_type=os.environ.get("TPU_ACCELERATOR_TYPE", ""),
+                megascale=_megascale(),
             )
         )
         result = self.job(config) if wants_config(self.job) else self.job()
         here.testify(WorkerFinished(term=term, attempt=attempt, rank=rank))
         return result
+
+
+def _megascale() -> dict[str, str] | None:
+    """By module: who trains without jax must not import it for this."""
+    jax = sys.modules.get("jax")
+    if jax is None or not jax.distributed.is_initialized():
+        return None
+    return {name: value for name, value in os.environ.items() if name.startswith("MEGASCALE_")}
 
 
 def wants_config(job: Callable[..., Any]) -> bool:

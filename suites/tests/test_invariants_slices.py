@@ -119,3 +119,62 @@ def test_a_part_of_a_slice_is_no_slice_whatever_the_workers_say() -> None:
         return msgspec.structs.replace(event, record=record)
 
     assert judged(change)[1] == "attempt 1 (log record 2) has 3 workers, which are no whole slices of 2"
+
+
+# ---- MEGASCALE_*
+
+
+def test_the_slices_of_an_attempt_are_told_of_each_other_and_of_nothing_else() -> None:
+    told = {e.rank: e.megascale for e in healthy() if isinstance(e, h.WorkerStarted) and e.megascale}
+    assert [(of["MEGASCALE_NUM_SLICES"], of["MEGASCALE_SLICE_ID"]) for _, of in sorted(told.items())] == [
+        ("2", "0"), ("2", "0"), ("2", "1"), ("2", "1"),
+    ]  # fmt: skip
+    assert len({of["MEGASCALE_COORDINATOR_ADDRESS"] for of in told.values()}) == 1
+
+
+def megascale(**changed: str | None) -> Callable[[h.AnyEvent], h.AnyEvent]:
+    """Rank 3 has other ones; None: lacks it."""
+
+    def change(event: h.AnyEvent) -> h.AnyEvent:
+        if not isinstance(event, h.WorkerStarted) or event.rank != 3:
+            return event
+        said = {**(event.megascale or {}), **{f"MEGASCALE_{name}": value for name, value in changed.items()}}
+        kept = {name: value for name, value in said.items() if value is not None}
+        return msgspec.structs.replace(event, megascale=kept)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"NUM_SLICES": "3"}, "has rank 3 of 2 slices with MEGASCALE_NUM_SLICES=3"),
+        ({"SLICE_ID": "0"}, "has rank 3 of 2 slices with MEGASCALE_SLICE_ID=0"),
+        ({"TRANSPORT_TYPE": "grpc"}, "has rank 3 of 2 slices with MEGASCALE_TRANSPORT_TYPE=grpc"),
+        ({"SLICE_ID": None}, "has rank 3 of 2 slices without MEGASCALE_SLICE_ID"),
+        ({"COORDINATOR_ADDRESS": "z-gone"}, "has workers with MEGASCALE_COORDINATOR_ADDRESS of "),
+        ({"PORT": "z-gone"}, "has workers with MEGASCALE_PORT of "),
+    ],
+)
+def test_what_speaks_of_other_slices_is_found(changed: dict[str, str | None], reason: str) -> None:
+    status, said = judged(megascale(**changed))
+    assert status == "FAIL" and reason in said
+
+
+def test_a_worker_without_jax_is_not_asked_what_else_its_host_has() -> None:
+    assert judged(of_rank(3, megascale=None))[0] == "PASS"
+
+
+def test_one_slice_is_told_of_no_others() -> None:
+    configuration = Configuration(
+        cluster="simulated", job_config={"steps": 5}, nodes=2, num_workers=(2, 2),
+        accelerator_type="TPU-V6E", topology="2x4",
+    )  # fmt: skip
+    plan = Plan("a slice", configuration, (), Expect())
+    events = list(simulation.play(plan, arm(plan)).events)
+    assert slice_atomicity(History(events)).status == "PASS"
+    stale = of_rank(1, megascale={"MEGASCALE_NUM_SLICES": "1"})
+    assert (
+        "has rank 1 of 1 slice with MEGASCALE_NUM_SLICES=1"
+        in slice_atomicity(History(list(map(stale, events)))).reason
+    )

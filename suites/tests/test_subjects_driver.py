@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects import Launch, subject
-from shaketable.chaos.subjects.jobs import JobError, load_job, uses_torch
+from shaketable.chaos.subjects.jobs import JobError, framework_of, load_job
 from shaketable.chaos.subjects.launching import import_paths, read_spec, write_spec
 from shaketable.chaos.witness import WitnessConfig
 from shaketable.suites.tests.subject_rig import pickled
@@ -80,14 +82,23 @@ def test_the_workloads_have_their_short_names_and_cost_nothing_before_they_are_u
     assert load_job("shaketable.workloads:hash_chain").__name__ == "hash_chain"
 
 
-def test_a_job_of_torch_is_told_from_one_without() -> None:
+def test_a_jobs_framework_is_what_it_says_or_what_its_module_holds() -> None:
     def says_so() -> None: ...
 
-    assert not uses_torch(says_so)
+    assert framework_of(says_so) is None
     says_so.backend = "torch"  # type: ignore[attr-defined]
-    assert uses_torch(says_so)
-    assert uses_torch(load_job("shaketable.workloads:torch_ddp"))
-    assert not uses_torch(load_job("shaketable.workloads:hash_chain"))
+    assert framework_of(says_so) == "torch"
+    says_so.backend = None  # type: ignore[attr-defined]
+    assert framework_of(says_so) is None
+    assert framework_of(load_job("shaketable.workloads:torch_ddp")) == "torch"
+    assert framework_of(load_job("shaketable.workloads:hash_chain")) is None
+
+
+@pytest.mark.parametrize("package", ["torch", "jax"])
+def test_a_jobs_framework_is_the_one_of_which_its_module_holds_anything(package: str) -> None:
+    space: dict[str, Any] = {package: ModuleType(f"{package}.numpy")}
+    exec("def train(config): ...", space)
+    assert framework_of(space["train"]) == package
 
 
 def test_an_unknown_subject_is_an_error_that_lists_the_known_ones() -> None:

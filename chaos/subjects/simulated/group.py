@@ -16,8 +16,15 @@ from shaketable.chaos.subjects.simulated.storage import STATE_FILE, Answer, Cont
 from shaketable.chaos.subjects.simulated.world import World
 from shaketable.chaos.workloads import chain
 from shaketable.runtime import events as ev
+from shaketable.runtime.backends import jax
 from shaketable.runtime.fold import checkpoint_name
 from shaketable.runtime.records import CheckpointCommitted
+
+# What every simulated TPU host has in its environment from an earlier run.
+INHERITED = {
+    "MEGASCALE_COORDINATOR_ADDRESS": "gone", "MEGASCALE_PORT": "1", "MEGASCALE_NUM_SLICES": "9",
+    "MEGASCALE_SLICE_ID": "8", "MEGASCALE_TRANSPORT_TYPE": "stale",
+}  # fmt: skip
 
 
 class Group:
@@ -89,9 +96,18 @@ class Group:
             WorkerStarted, term=fork.term, attempt=fork.attempt, rank=fork.rank, world_size=fork.world_size,
             node_id=node.node_id, pid=worker.pid, resume=fork.resume.checkpoint if fork.resume else None,
             slice=node.slice, host=node.worker, topology=node.topology, pod_type=node.pod_type,
+            megascale=self._megascale(fork.rank) if node.slice else None,
         )  # fmt: skip
         took = self.world.draw(pace.enter) + (self.world.draw_slow(pace.restore) if fork.resume else 0.0)
         self.world.timeline.later(took, self._resume, worker)
+
+    def _megascale(self, rank: int) -> dict[str, str]:
+        """On slices the job is one of JAX, whose environment the runtime's own backend makes."""
+        first = next(worker for worker in self.workers if worker.fork.rank == 0)
+        environment = dict(INHERITED)
+        at = jax.Coordination(first.agent.node.node_id, self.attempt, self.attempt)
+        jax.with_slices(environment, at, rank, self.world_size, self.world.cluster.hosts)
+        return environment
 
     def _wait(self, worker: Worker, again: Callable[[Worker], None]) -> None:
         """A frozen process goes on where it was once it thaws; a dead one does not."""

@@ -116,3 +116,18 @@ def rank_by_name_not_id(units: Any) -> None:
         return property(make(original))
 
     replace(units.Unit, "in_order", in_order)
+
+
+@defect("backends.jax", ATOMIC, on_slices=True)
+def stale_megascale(jax: Any) -> None:
+    """what a host inherited of MEGASCALE_* stays in the environment of its workers"""
+
+    def make(original: Any) -> Any:
+        def with_slices(environment: Any, *where: Any) -> None:
+            inherited = {name: value for name, value in environment.items() if name.startswith(jax.MEGASCALE)}
+            original(environment, *where)
+            environment.update({**inherited, **jax.megascale(*where)})
+
+        return with_slices
+
+    replace(jax, "with_slices", make)
