@@ -102,6 +102,8 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _whole(value, where, 1, 8)
     if key == "tiers":
         return _tiers(value, where)
+    if key == "node_quarantine":
+        return _quarantine(value, where)
     if key == "num_workers":
         return _bounds(value, where)
     if key == "nodes":
@@ -161,6 +163,21 @@ def _tiers(value: object, where: str) -> tuple[dict[str, Any], ...]:
             raise ExperimentError(f"{where}: a tier needs a name, {dict(tier)!r} has none")
         _whole(tier.get("nodes"), f"{where}: nodes of {tier['name']}", 0, MAX_NODES)
     return tuple(dict(tier) for tier in value)
+
+
+QUARANTINE_KEYS = ("failures", "within_s", "for_s")
+
+
+def _quarantine(value: object, where: str) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ExperimentError(f"{where}: is written like {{failures: 2, for_s: 30}}, not {value!r}")
+    for key, item in value.items():
+        if key not in QUARANTINE_KEYS:
+            raise ExperimentError(f"{where}: no key is called {key!r}; {nearest(key, QUARANTINE_KEYS)}")
+        _whole(item, f"{where}: {key}", 1) if key == "failures" else _seconds(item, f"{where}: {key}")
+    return dict(value)
 
 
 def _bounds(value: object, where: str) -> int | tuple[int, int]:

@@ -32,6 +32,7 @@ WATCHED = 0.08  # of the schedules have a limit for hangs
 TIERED = 0.08  # have tiers
 RECLAIMED = 0.06  # have nodes that go as soon as they are announced
 PATIENT = 0.05  # for failures without progress
+FLAPPING = 0.06  # have nodes that fail again and again, and are set aside
 HURT = 0.08  # have a storage that fails, and files that are damaged on it
 
 KINDS = (
@@ -131,6 +132,8 @@ def drawn_limits(schedule: Schedule, rng: random.Random) -> Schedule:
         schedule = replace(schedule, plan=replace(schedule.plan, faults=faults))
     if rng.random() < HURT:
         schedule = replace(schedule, plan=_hurt(schedule.plan, rng))
+    if rng.random() < FLAPPING:
+        schedule = replace(schedule, plan=_flapping(schedule.plan, rng))
     return schedule
 
 
@@ -186,6 +189,20 @@ def _hanging(fault: FaultPlan, rng: random.Random) -> FaultPlan:
     if fault.name not in ("sigkill_worker", "raise_in_worker", "freeze_worker") or rng.random() < 0.5:
         return fault
     return FaultPlan("hang_worker", fault.target, fault.at)
+
+
+def _flapping(plan: Plan, rng: random.Random) -> Plan:
+    """Half of the faults that hit a worker or a node hit one and the same node."""
+    rule = {
+        "failures": rng.randint(1, 3), "within_s": rng.choice((20.0, 120.0, 600.0)),
+        "for_s": rng.choice((2.0, 10.0, 60.0)),
+    }  # fmt: skip
+    node = {"node": rng.randint(1, 3)}
+    faults = tuple(
+        replace(fault, target=node) if fault.target is not None and rng.random() < 0.5 else fault
+        for fault in plan.faults
+    )
+    return replace(plan, configuration=replace(plan.configuration, node_quarantine=rule), faults=faults)
 
 
 def _hurt(plan: Plan, rng: random.Random) -> Plan:

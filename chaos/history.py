@@ -265,6 +265,15 @@ class CheckpointQuarantined(Event, frozen=True, kw_only=True, tag="checkpoint_qu
     detail: str = ""
 
 
+class NodeQuarantined(Event, frozen=True, kw_only=True, tag="node_quarantined"):
+    """The subject uses the node no more before `until_s` (wall clock): so many `failures` named it."""
+
+    term: int
+    node_id: str
+    failures: int
+    until_s: float
+
+
 class AttemptEnded(Event, frozen=True, kw_only=True, tag="attempt_ended"):
     """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged. `rank`: whose error,
     death or node it was, where the subject says so."""
@@ -374,7 +383,7 @@ AnyEvent = (
     ExperimentBegan | NodeJoined | NodeLeft | DriverStarted | DriverExited | FaultTriggered | FaultInjected
     | FaultObserved | FaultMissed | FaultHealed | Healed | DeadlinePassed | LeakCheck | CheckpointProbed | LogRecord
     | ReferenceRun | ControlFailed | TermBegan | RunConfigured | StateChanged | AttemptStarted | Committed
-    | CheckpointDeleted | CheckpointQuarantined | AttemptEnded
+    | CheckpointDeleted | CheckpointQuarantined | NodeQuarantined | AttemptEnded
     | RunEnded | WorkerStarted | Resumed | Stepped | UploadStarted | Reported | WorkerFinished
 )  # fmt: skip
 

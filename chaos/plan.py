@@ -31,6 +31,7 @@ class Configuration:
     tiers: tuple[
         dict[str, Any], ...
     ] = ()  # name, nodes, and what a Tier of the runtime takes; nodes in this order
+    node_quarantine: dict[str, Any] | None = None  # what a Quarantine of the runtime takes
     num_to_keep: int | None = None
     elastic_resize_monitor_interval_s: float = 1.0
     heartbeat_timeout_s: float = 5.0

@@ -137,6 +137,7 @@ class Lease:
     placed: Callable[[tuple[SimulatedNode, ...]], None]
     unplaced: Callable[[], None]
     tier: str = ""  # that its nodes have to be of; empty: of any
+    avoid: tuple[str, ...] = ()  # ids of nodes on which it is not to be
     nodes: tuple[SimulatedNode, ...] = ()
     given_back: bool = False
     wanted: tuple[SimulatedNode, ...] = ()
@@ -417,7 +418,7 @@ class SimulatedCluster:
                 return
             nodes = self._whole(group)
             if nodes:
-                lease = self._first_for(nodes[0].tier)
+                lease = self._first_for(nodes)
                 if lease is None:
                     continue
                 del self._free[group]
@@ -434,8 +435,9 @@ class SimulatedCluster:
     def _can_be_had(node: SimulatedNode) -> bool:
         return node.state == "up" and not node.draining and node.seen == "alive" and node.lease is None
 
-    def _first_for(self, tier: str) -> Lease | None:
-        return next((lease for lease in self._waiting.values() if lease.tier in ("", tier)), None)
+    def _first_for(self, nodes: tuple[SimulatedNode, ...]) -> Lease | None:
+        fits = (lease for lease in self._waiting.values() if lease.tier in ("", nodes[0].tier))
+        return next((lease for lease in fits if not any(n.node_id in lease.avoid for n in nodes)), None)
 
     def _whole(self, group: int) -> tuple[SimulatedNode, ...]:
         """The nodes of a group that can be leased now. (Ray reserves in two phases: a node that does not answer any

@@ -243,6 +243,17 @@ def _node(clock: _Clock, label: str, node_id: str) -> Lane:
         for e in clock.of(h.NodeJoined)
         if e.node_id == node_id
     ]
+    alive += [
+        Span(
+            clock.s(e),
+            min(clock.end_s, clock.s(e) + e.until_s - e.at_s),
+            "aside",
+            "set aside",
+            f"{label} set aside for {e.until_s - e.at_s:.0f} s: it failed {e.failures} times",
+        )
+        for e in clock.of(h.NodeQuarantined)
+        if e.node_id == node_id
+    ]
     workers = [e for e in clock.of(h.WorkerStarted) if e.node_id == node_id]
     spans: list[Span] = []
     marks: list[Mark] = []

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
-    from shaketable.runtime.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, Tier
+    from shaketable.runtime.config import (
+        CheckpointConfig,
+        FailureConfig,
+        Quarantine,
+        RunConfig,
+        ScalingConfig,
+        Tier,
+    )
     from shaketable.runtime.errors import ConfigurationError, Fenced, TrainingFailedError
     from shaketable.runtime.session import (
         PreemptionInfo,
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Checkpoint": "checkpoint", "CheckpointUploadMode": "checkpoint",
     "CheckpointConfig": "config", "FailureConfig": "config", "RunConfig": "config", "ScalingConfig": "config",
-    "Tier": "config",
+    "Quarantine": "config", "Tier": "config",
     "ConfigurationError": "errors", "Fenced": "errors", "TrainingFailedError": "errors",
     "PreemptionInfo": "session", "TrainContext": "session", "barrier": "session",
     "broadcast_from_rank_zero": "session", "checkpoint_requested": "session", "get_checkpoint": "session",
@@ -38,8 +45,8 @@ _HOME = {
 
 __all__ = [
     "Checkpoint", "CheckpointConfig", "CheckpointUploadMode", "ConfigurationError", "ElasticTrainer", "FailureConfig",
-    "Fenced", "JaxTrainer", "PreemptionInfo", "Result", "RunConfig", "ScalingConfig", "Tier", "TorchTrainer",
-    "TrainContext",
+    "Fenced", "JaxTrainer", "PreemptionInfo", "Quarantine", "Result", "RunConfig", "ScalingConfig", "Tier",
+    "TorchTrainer", "TrainContext",
     "TrainingFailedError", "barrier", "broadcast_from_rank_zero", "checkpoint_requested", "get_checkpoint",
     "get_context", "get_preemption_info", "report",
 ]  # fmt: skip

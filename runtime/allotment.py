@@ -6,6 +6,7 @@ that the next best is tried and not the same one for ever.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shaketable.runtime.events import UnitId
@@ -22,14 +23,17 @@ class Allotment:
     waiting: dict[UnitId, None] = field(default_factory=dict)  # in the order in which they were asked for
     given: dict[UnitId, WholeSlice] = field(default_factory=dict)
     _excluded: dict[tuple[str, ...], float] = field(default_factory=dict)  # the very hosts -> until when
+    _avoided: frozenset[str] = frozenset()  # hosts, as they were named last
 
-    def ask(self, unit: UnitId) -> None:
+    def ask(self, unit: UnitId, avoid: Iterable[str] = ()) -> None:
+        """`avoid`: hosts whose slices nothing is to be given, until another unit is asked for."""
         self.waiting[unit] = None
+        self._avoided = frozenset(avoid)
 
     def give(self, counted: Count, now: float) -> list[tuple[UnitId, WholeSlice]]:
         """Slices that can be had now to units that wait for one."""
         taken = {slice_.name for slice_ in self.given.values()}
-        free = (s for s in counted.whole if s.name not in taken and not self._is_excluded(s, now))
+        free = (s for s in counted.whole if s.name not in taken and self._may_be_given(s, now))
         found = list(zip(list(self.waiting), free, strict=False))
         for unit, slice_ in found:
             del self.waiting[unit]
@@ -50,7 +54,7 @@ class Allotment:
     def wait_again(self, unit: UnitId) -> None:
         """For another than the one that it was given."""
         if self.given.pop(unit, None) is not None:
-            self.ask(unit)
+            self.waiting[unit] = None
 
     def reasons(self, counted: Count, now: float) -> tuple[str, ...]:
         """Of slices that do not count, one sentence each, `SHOWN` at most; for the record of decisions."""
@@ -59,6 +63,9 @@ class Allotment:
         shown = (*left_out, *counted.left_out)[:SHOWN]
         more = len(excluded) + counted.broken - len(shown)
         return (*map(str, shown), *([f"and {more} more do not count"] if more else []))
+
+    def _may_be_given(self, slice_: WholeSlice, now: float) -> bool:
+        return self._avoided.isdisjoint(slice_.node_ids) and not self._is_excluded(slice_, now)
 
     def _is_excluded(self, slice_: WholeSlice, now: float) -> bool:
         until_s = self._excluded.get(slice_.node_ids)

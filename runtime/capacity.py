@@ -19,7 +19,8 @@ class Capacity:
     """The units leased or asked for, the nodes as Ray shows them, and the nodes that are suspect.
 
     `view` counts the changes of any node's state; `shelves` has the units by what they are now; `left_out` says of
-    slices that there are why they do not count, for the record of decisions.
+    slices that there are why they do not count, for the record of decisions; `aside` has the nodes that are not to be
+    used, and until when: to be left like those that have been announced to go.
     """
 
     def __init__(self, agents_per_unit: int = 1, *, fixed: bool = False) -> None:
@@ -29,6 +30,7 @@ class Capacity:
         self.suspects: set[str] = set()
         self.view = 0
         self.left_out: tuple[str, ...] = ()
+        self.aside: Mapping[str, float] = {}
         self._doomed: set[str] = set()
         self._unsound: set[str] = set()
         self._present: set[str] = set()  # in Ray's last view
@@ -152,6 +154,13 @@ class Capacity:
         self.view += bool(changed)
         return sorted(agent for name in died for agent in self._warm_on.get(name, ()))
 
+    def set_aside(self, nodes: Mapping[str, float]) -> None:
+        """These nodes, and no others."""
+        changed = self.aside.keys() ^ nodes.keys()
+        self.aside = nodes
+        for node_id in changed:
+            self._judge(node_id)
+
     # ---- keeping the counts
 
     def _forget(self, agent: AgentId) -> str:
@@ -198,7 +207,7 @@ class Capacity:
 
     def _judge(self, node_id: str) -> None:
         """Something is known about the node: count the units on it anew if that changes what they are."""
-        doomed = self.doomed(node_id)
+        doomed = self.doomed(node_id) or node_id in self.aside
         unsound = doomed or self.dead(node_id) or node_id in self.suspects
         more_doomed, more_unsound = doomed - (node_id in self._doomed), unsound - (node_id in self._unsound)
         if not more_doomed and not more_unsound:

@@ -13,7 +13,16 @@ from typing import Any, Literal, Protocol
 from shaketable.runtime.records import AnyRecord
 from shaketable.runtime.scaling_config import ScalingConfig, check, whole
 
-__all__ = ["Callback", "CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig", "Tier", "as_json"]
+__all__ = [
+    "Callback",
+    "CheckpointConfig",
+    "FailureConfig",
+    "Quarantine",
+    "RunConfig",
+    "ScalingConfig",
+    "Tier",
+    "as_json",
+]
 
 
 class Callback(Protocol):
@@ -55,6 +64,24 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantine:
+    """When a node is set aside: once `failures` attempts that were charged to `max_failures` or `max_start_failures`
+    within `within_s` seconds name it as their culprit; for `for_s` seconds. Raises ConfigurationError.
+    """
+
+    failures: int = 3
+    within_s: float = 3600.0
+    for_s: float = 1800.0
+
+    def __post_init__(self) -> None:
+        fine = whole(self.failures) and self.failures >= 1
+        check(fine, f"Quarantine.failures is {self.failures!r}: use 1 or more")
+        for name in ("within_s", "for_s"):
+            value = getattr(self, name)
+            check(math.isfinite(value) and value > 0, f"Quarantine.{name} is {value!r}: use seconds above 0")
+
+
+@dataclass(frozen=True, slots=True)
 class FailureConfig:
     """What a run may cost in failures before it fails (docs/semantics.md has the contract).
 
@@ -63,6 +90,7 @@ class FailureConfig:
     every worker had entered the training function, in a row. `max_failures_without_progress`: as max_failures, since
     the last commit, so that a crash loop ends also where failures are unlimited. `tiers`: kinds of capacity, the one to
     begin with first; each has its own `max_failures` and `max_preemption_failures`, in the place of those here.
+    `node_quarantine`: when a node (a whole slice on TPU) that keeps failing is set aside (None: never).
     """
 
     max_failures: int = 0
@@ -70,10 +98,11 @@ class FailureConfig:
     max_start_failures: int = 10
     max_failures_without_progress: int = -1
     tiers: Sequence[Tier] = ()
+    node_quarantine: Quarantine | None = None
 
     def __post_init__(self) -> None:
         self._check_tiers()
-        for name in (name for name in self.__slots__ if name != "tiers"):
+        for name in (name for name in self.__slots__ if name.startswith("max_")):
             value = getattr(self, name)
             check(
                 whole(value) and value >= -1,
@@ -196,6 +225,7 @@ def as_json(
         "max_start_failures": failure.max_start_failures,
         "max_failures_without_progress": failure.max_failures_without_progress,
         **({"tiers": [asdict(tier) for tier in failure.tiers]} if failure.tiers else {}),
+        **({"node_quarantine": asdict(failure.node_quarantine)} if failure.node_quarantine else {}),
         "num_to_keep": run.checkpoint_config.num_to_keep,
         "staging_bytes_max": run.staging_bytes_max,
         "checkpoint_score_attribute": run.checkpoint_config.checkpoint_score_attribute,

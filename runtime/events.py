@@ -175,7 +175,7 @@ class StacksTaken(msgspec.Struct, frozen=True, gc=False):
 
 Timer = Literal[
     "settle", "resize", "uploads", "collateral", "backoff", "hold", "unit_wait", "commit", "hang", "notices",
-    "capacity", "look",
+    "capacity", "look", "quarantine",
 ]  # fmt: skip
 
 
@@ -215,10 +215,11 @@ Event = (
 
 class RequestUnit(msgspec.Struct, frozen=True, gc=False):
     """Ask the cluster for one more unit: one pending placement group, which is also the autoscaler's demand.
-    `selector`: labels that its nodes have to have."""
+    `selector`: labels that its nodes have to have; `avoid`: the ids of nodes that it is not to be on."""
 
     unit: UnitId
     selector: tuple[tuple[str, str], ...] = ()
+    avoid: tuple[str, ...] = ()
 
 
 class ProbeUnit(msgspec.Struct, frozen=True, gc=False):

@@ -273,8 +273,8 @@ class Executor:
                 self._timers.pop(name, None)
                 if at_s is not None:
                     self._timers[name] = at_s
-            case ev.RequestUnit(unit, selector):
-                self._leases.request(unit, selector)
+            case ev.RequestUnit(unit, selector, avoid):
+                self._leases.request(unit, selector, avoid)
             case ev.ProbeUnit(unit):
                 self._leases.probe(unit)
             case ev.LookAtNodes():

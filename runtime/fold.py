@@ -24,6 +24,7 @@ from shaketable.runtime.records import (
     CheckpointCommitted,
     CheckpointDeleted,
     CheckpointQuarantined,
+    NodeQuarantined,
     Opened,
     RunFailed,
     RunFinished,
@@ -41,7 +42,8 @@ _NO_EVIDENCE_OF_START = ("driver_lost", "interrupted", "preempted", "checkpoint_
 class RunState(msgspec.Struct, frozen=True):
     """What the log says about the run. `spent` counts charges since the run was last reopened after a failure, or moved
     to another tier; `commits` are those to resume from, oldest first: neither deleted nor quarantined; `deleted` names
-    those whose files may still need deleting."""
+    those whose files may still need deleting; `aside` has the nodes that were set aside since the run was last
+    reopened, and until when (wall clock)."""
 
     next_number: int = FIRST_NUMBER
     term: int = 0
@@ -52,6 +54,8 @@ class RunState(msgspec.Struct, frozen=True):
     quarantined: Trail[str] = msgspec.field(default_factory=Trail)
     started: Trail[AttemptStarted] = msgspec.field(default_factory=Trail)
     ended: Trail[AttemptEnded] = msgspec.field(default_factory=Trail)
+    counted_from: int = 0  # so many of those that ended lie before the last reopening
+    aside: dict[str, float] = {}
     tier: str = ""  # the name of the tier that the run has moved to; empty: it is on the first
     open_attempt: AttemptStarted | None = (
         None  # every attempt ends once, none starts before: only the last can be
@@ -84,8 +88,22 @@ class RunState(msgspec.Struct, frozen=True):
         left = self.open_attempt
         return left if left is not None and left.term < self.term else None
 
+    def failures_of(self, node_id: str, within_s: float) -> int:
+        """How many endings of the last `within_s` seconds before the last one name the node and were charged for it."""
+        ended, count = self.ended, 0
+        for place in range(len(ended) - 1, self.counted_from - 1, -1):
+            if ended[place].settled_s <= ended[-1].settled_s - within_s:
+                break
+            count += blames(ended[place], node_id)
+        return count
+
     def commit_named(self, checkpoint: str) -> CheckpointCommitted | None:
         return next((commit for commit in reversed(self.commits) if commit.checkpoint == checkpoint), None)
+
+
+def blames(end: AttemptEnded, node_id: str) -> bool:
+    """Whether the ending is a failure of that node."""
+    return end.node_id == node_id and end.account in ("max_failures", "max_start_failures")
 
 
 def checkpoint_name(index: int, term: int, attempt: int) -> str:
@@ -155,7 +173,7 @@ def _opened(state: RunState, record: Opened) -> RunState:
     return replace(
         state, next_number=number, term=term, configuration=configuration, spent=dict.fromkeys(ACCOUNTS, 0),
         start_failures_in_a_row=0, endings_without_commit=0, failures_without_commit=0, outcome=None, error=None,
-        tier="",
+        tier="", counted_from=len(state.ended), aside={},
     )  # fmt: skip
 
 
@@ -223,6 +241,14 @@ def _attempt_ended(state: RunState, record: AttemptEnded) -> RunState:
     )  # fmt: skip
 
 
+def _node_quarantined(state: RunState, record: NodeQuarantined) -> RunState:
+    _check_no_open_attempt(state, record)
+    if not state.ended or not blames(state.ended[-1], record.node_id):
+        _refuse(state, record, f"the attempt that ended last was no failure of node {record.node_id}")
+    aside = {**state.aside, record.node_id: record.until_s}
+    return replace(state, next_number=state.next_number + 1, aside=aside)
+
+
 def _tier_changed(state: RunState, record: TierChanged) -> RunState:
     _check_no_open_attempt(state, record)
     if record.tier == state.tier:
@@ -276,6 +302,7 @@ _RULES: dict[type, Callable[[RunState, Any], RunState]] = {
     AttemptStarted: _attempt_started,
     CheckpointCommitted: _committed,
     AttemptEnded: _attempt_ended,
+    NodeQuarantined: _node_quarantined,
     TierChanged: _tier_changed,
     CheckpointDeleted: _deleted,
     CheckpointQuarantined: _quarantined,

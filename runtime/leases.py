@@ -90,8 +90,8 @@ class Leases:
 
     # ---- called by the executor; done here in order
 
-    def request(self, unit: ev.UnitId, selector: Selector) -> None:
-        self._calls.put(lambda: self._request(unit, selector))
+    def request(self, unit: ev.UnitId, selector: Selector, avoid: tuple[str, ...]) -> None:
+        self._calls.put(lambda: self._request(unit, selector, avoid))
 
     def probe(self, unit: ev.UnitId) -> None:
         """Start a new agent in the place of each that was lost."""
@@ -150,12 +150,12 @@ class Leases:
             for lease in self._leases.values()
         )
 
-    def _request(self, unit: ev.UnitId, selector: Selector) -> None:
+    def _request(self, unit: ev.UnitId, selector: Selector, avoid: tuple[str, ...]) -> None:
         if self._slices is None:
-            self._leases[unit] = _Lease(anywhere(unit, self.bundle, selector), time.monotonic())
+            self._leases[unit] = _Lease(anywhere(unit, self.bundle, selector, avoid), time.monotonic())
         else:
             self._leases[unit] = _Lease(None, time.monotonic())
-            self._slices.allotment.ask(unit)
+            self._slices.allotment.ask(unit, avoid)
             self._nodes_s = 0.0  # look at once what there is
 
     def _release(self, unit: ev.UnitId) -> None:

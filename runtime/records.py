@@ -75,7 +75,8 @@ class CheckpointCommitted(Record, frozen=True, kw_only=True, tag="checkpoint_com
 
 
 class AttemptEnded(Record, frozen=True, kw_only=True, tag="attempt_ended"):
-    """Every attempt ends exactly once. `account` is what the ending is charged to, None: nothing."""
+    """Every attempt ends exactly once. `account` is what the ending is charged to, None: nothing. `settled_s`: when the
+    controller settled that, by its driver's wall clock; what is counted over a time is counted by this."""
 
     attempt: int
     cause: Cause
@@ -83,6 +84,16 @@ class AttemptEnded(Record, frozen=True, kw_only=True, tag="attempt_ended"):
     detail: str = ""
     rank: int | None = None
     node_id: str | None = None
+    settled_s: float = 0.0
+
+
+class NodeQuarantined(Record, frozen=True, kw_only=True, tag="node_quarantined"):
+    """Nothing is to run on the node before `until_s` (wall clock): so many `failures`, that of the attempt that ended
+    last included, named it."""
+
+    node_id: str
+    failures: int
+    until_s: float
 
 
 class TierChanged(Record, frozen=True, kw_only=True, tag="tier_changed"):
@@ -121,6 +132,7 @@ AnyRecord = (
     | AttemptStarted
     | CheckpointCommitted
     | AttemptEnded
+    | NodeQuarantined
     | TierChanged
     | CheckpointDeleted
     | CheckpointQuarantined

@@ -23,10 +23,13 @@ Selector = tuple[tuple[str, str], ...]  # labels of nodes
 NODE_ID = "ray.io/node-id"  # a label that Ray gives to every node
 
 
-def anywhere(unit: UnitId, bundle: dict[str, float], selector: Selector) -> PlacementGroup:
-    labels = [dict(selector)] if selector else None
+def anywhere(
+    unit: UnitId, bundle: dict[str, float], selector: Selector, avoid: tuple[str, ...]
+) -> PlacementGroup:
+    """On any node with these labels, but for those to `avoid`."""
+    labels = dict(selector) | ({NODE_ID: f"!in({','.join(avoid)})"} if avoid else {})
     group: PlacementGroup = placement_group(
-        [bundle], strategy="PACK", name=_name(unit), bundle_label_selector=labels
+        [bundle], strategy="PACK", name=_name(unit), bundle_label_selector=[labels] if labels else None
     )
     return group
 

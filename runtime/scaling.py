@@ -41,9 +41,15 @@ def _units(capacity: Capacity, world_size: int) -> tuple[Unit, ...]:
     return tuple(capacity.usable()[: world_size // capacity.agents_per_unit])
 
 
-def _because(capacity: Capacity, reason: str) -> str:
-    """With the slices that there are and that do not count."""
-    return "; ".join((reason, *capacity.left_out))
+def _because(capacity: Capacity, reason: str, now: float) -> str:
+    """With the slices and the nodes that there are and that do not count."""
+    return "; ".join((reason, *capacity.left_out, *set_aside(capacity, now)))
+
+
+def set_aside(capacity: Capacity, now: float) -> list[str]:
+    """In words, one node each."""
+    there = ((node, until_s) for node, until_s in capacity.aside.items() if not capacity.dead(node))
+    return [f"node {node[:8]} is set aside for another {until_s - now:.0f} s" for node, until_s in there]
 
 
 def decide_start(
@@ -54,13 +60,14 @@ def decide_start(
     world = _world_size(capacity, bounds)
     if world < bounds.min_workers:
         return Decision(
-            (), _because(capacity, f"waiting: {world} of at least {bounds.min_workers} workers can be had")
+            (),
+            _because(capacity, f"waiting: {world} of at least {bounds.min_workers} workers can be had", now),
         )
     if world < bounds.max_workers and enough_since_s is not None:
         until = _start_is_put_off_until(capacity, now, enough_since_s, settle_s)
         if now < until:
             return Decision((), f"waiting: {world} workers can be had, more are on their way", until)
-    reason = _because(capacity, f"{world} of at most {bounds.max_workers} workers can be had")
+    reason = _because(capacity, f"{world} of at most {bounds.max_workers} workers can be had", now)
     return Decision(_units(capacity, world), reason)
 
 
@@ -79,7 +86,7 @@ def decide_growth(
     unit is warming, which would make it two resizes."""
     world = _world_size(capacity, bounds)
     if world <= world_size:
-        return Decision((), _because(capacity, "no larger world can be had"))
+        return Decision((), _because(capacity, "no larger world can be had", now))
     if now < due_s:
         return Decision((), f"{world} workers can be had; the resize interval has not passed", due_s)
     coming_since_s = capacity.shelves.first_coming_since_s(now, settle_s)

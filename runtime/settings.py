@@ -11,10 +11,11 @@ from shaketable.runtime.scaling import Bounds
 
 
 def settings_of(
-    config: RunConfig, scaling: ScalingConfig, *, jitter: float, agents_per_unit: int | None = None
-) -> Settings:
-    """`jitter` in [0, 1) spreads the waits of runs that failed together. `agents_per_unit`: None for what the
-    configuration says, which is one, or the workers of a TPU slice."""
+    config: RunConfig, scaling: ScalingConfig, *, jitter: float, wall_ahead_s: float,
+    agents_per_unit: int | None = None,
+) -> Settings:  # fmt: skip
+    """`jitter` in [0, 1) spreads the waits of runs that failed together; `wall_ahead_s` is as in Settings.
+    `agents_per_unit`: None for what the configuration says, which is one, or the workers of a TPU slice."""
     failure, kept = config.failure_config, config.checkpoint_config
     attribute = kept.checkpoint_score_attribute
     return Settings(
@@ -40,6 +41,8 @@ def settings_of(
         score=Score(attribute, kept.checkpoint_score_order) if attribute is not None else None,
         agents_per_unit=scaling.workers_per_unit if agents_per_unit is None else agents_per_unit,
         on_slices=scaling.slice is not None,
+        quarantine=failure.node_quarantine,
+        wall_ahead_s=wall_ahead_s,
         jitter=jitter,
     )
 

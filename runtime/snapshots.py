@@ -44,6 +44,8 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: list[str]
     started: list[AttemptStarted]
     ended: list[AttemptEnded]
+    counted_from: int
+    aside: dict[str, float]
     tier: str
     open_attempt: AttemptStarted | None
     last_index: int

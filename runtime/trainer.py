@@ -19,6 +19,7 @@ from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.backends.jax import JaxBackend
 from shaketable.runtime.backends.torch import TorchBackend
 from shaketable.runtime.checkpoint import Checkpoint
+from shaketable.runtime.clocks import as_wall_s
 from shaketable.runtime.collection import collect
 from shaketable.runtime.config import RunConfig, ScalingConfig, as_json, check_together
 from shaketable.runtime.errors import ConfigurationError, Fenced, StorageError, TrainingFailedError
@@ -116,7 +117,7 @@ class ElasticTrainer:
             return self._result(log)
         checkpoints.finish_deletes(run_path, state.deleted)
         self._testify_opening(log)
-        settings = settings_of(self._run, self._scaling, jitter=random.random())
+        settings = settings_of(self._run, self._scaling, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
         job = Job(
             self._task,
             (*_PRELOAD, *self._backend.preload, *self._run.preload),

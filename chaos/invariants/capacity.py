@@ -1,17 +1,29 @@
 """How many workers there was room for, over time: nodes that have joined, less those that have left or that a
-fault has taken (a frozen or draining node holds nobody, long before Ray says so). One worker a node; on TPU only whole
-slices have room."""
+fault has taken (a frozen or draining node holds nobody, long before Ray says so), or that the run has set aside for
+a while. One worker a node; on TPU only whole slices have room."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from shaketable.chaos.history import FaultHealed, FaultInjected, NodeJoined, NodeLeft
-from shaketable.chaos.invariants.view import History
+from shaketable.chaos.invariants.view import Aside, History
 from shaketable.chaos.invariants.world_size_bounds import bounds
 
 CHANGES = frozenset({NodeJoined, NodeLeft, FaultHealed, FaultInjected})
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Of a node that was set aside: its beginning, or its end (`over`)."""
+
+    at_s: float
+    node: int
+    over: bool
+
+
 TAKES_NODES = ("sigkill_node", "freeze_node", "sigterm_node", "drain_node")
 
 
@@ -22,14 +34,17 @@ def room(history: History, tier: str = "") -> list[tuple[float, int]]:
     nodes: set[int] = set()
     slices: dict[int, str] = {}
     gone: set[int] = set()
+    resting: Counter[int] = Counter()
     left: set[int] = set()  # for good
     shown: set[int] = (
         set()
     )  # alive in Ray's view: a host that has taken a dead one's place does not count before
     thawed = {e.fault: set(e.nodes) for e in history.all(FaultInjected) if e.name == "freeze_node"}
     levels = []
-    for event in sorted(_changes(history), key=lambda event: event.at_s):
-        if isinstance(event, NodeJoined):
+    for event in sorted([*_changes(history), *_rests(history)], key=lambda event: event.at_s):
+        if isinstance(event, Rest):
+            resting[event.node] += -1 if event.over else 1
+        elif isinstance(event, NodeJoined):
             if event.tier == tier or not tier:
                 nodes.add(event.node)
                 shown.add(event.node)
@@ -43,7 +58,8 @@ def room(history: History, tier: str = "") -> list[tuple[float, int]]:
         else:
             gone.update(event.nodes)
             left.update(event.nodes if event.name != "freeze_node" else ())
-        there = _in_whole_slices(nodes - gone, shown, slices, hosts) if hosts else len(nodes - gone)
+        sound = nodes - gone - {node for node, rests in resting.items() if rests}
+        there = _in_whole_slices(sound, shown, slices, hosts) if hosts else len(sound)
         levels.append((event.at_s, min(most, there)))
     return levels
 
@@ -58,6 +74,14 @@ def _in_whole_slices(
 def room_at(history: History, at_s: float) -> int:
     before = [size for since_s, size in room(history) if since_s < at_s]
     return before[-1] if before else 0
+
+
+def _rests(history: History) -> Iterator[Rest]:
+    number = {node.node_id: node.node for node in history.nodes}
+    for aside in history.of(Aside):
+        if aside.node_id in number and aside.until_s > aside.at_s:
+            yield Rest(aside.at_s, number[aside.node_id], over=False)
+            yield Rest(aside.until_s, number[aside.node_id], over=True)
 
 
 def _changes(history: History) -> Iterator[NodeJoined | NodeLeft | FaultInjected | FaultHealed]:

@@ -1,6 +1,6 @@
 """failure-budget: what the run charged is what the harness's own ledger expects (`ledger.py`), charges
-survive driver restarts and start afresh only after a failed run, and the run ends exactly when a limit is
-exceeded."""
+survive driver restarts and start afresh only after a failed run, the run ends exactly when a limit is
+exceeded, and a node that keeps failing rests."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from shaketable.chaos.invariants.ledger import (
     outlived,
     unfounded,
 )
+from shaketable.chaos.invariants.setting_aside import wrongly_set_aside
 from shaketable.chaos.invariants.view import (
     CLOCK_SKEW_S,
     Attempt,
@@ -49,7 +50,9 @@ def failure_budget(history: History) -> Finding:
         return not_applicable(NAME, "no attempt was testified")
     if not history.has_log and not history.ends and len(history.attempts) > 1:
         return not_applicable(NAME, "the subject does not testify how attempts end")
-    wrong = _wrong_charge(history) or _wrong_carry(history) or _wrong_end(history)
+    wrong = (
+        _wrong_charge(history) or _wrong_carry(history) or _wrong_end(history) or wrongly_set_aside(history)
+    )
     if wrong is not None:
         return failed(NAME, wrong)
     return passed(NAME, f"{counted(sum(charged(history).values()), 'charge')}, each for a landed fault")

@@ -105,6 +105,16 @@ class End(Entry):
     cause: str
     account: str | None
     detail: str = ""
+    node_id: str | None = None
+    settled_s: float = 0.0  # by the driver's clock, before the record was on its way
+
+
+@dataclass(frozen=True, slots=True)
+class Aside(Entry):
+    """Nothing is to run on the node before `until_s`."""
+
+    node_id: str
+    until_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +424,16 @@ _RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
     ),
     "checkpoint_deleted": lambda stem, r: Deletion(*stem, r["checkpoint"]),
     "checkpoint_quarantined": lambda stem, r: Quarantine(*stem, r["checkpoint"]),
-    "attempt_ended": lambda stem, r: End(*stem, r["attempt"], r["cause"], r["account"], r.get("detail", "")),
+    "node_quarantined": lambda stem, r: Aside(*stem, r["node_id"], r["until_s"]),
+    "attempt_ended": lambda stem, r: End(
+        *stem,
+        r["attempt"],
+        r["cause"],
+        r["account"],
+        r.get("detail", ""),
+        r.get("node_id"),
+        r.get("settled_s", 0.0),
+    ),
     "run_finished": lambda stem, r: Finale(*stem, "finished", None, r.get("metrics")),
     "run_failed": lambda stem, r: Finale(*stem, "failed", r.get("error"), None),
 }

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from shaketable.chaos.plan import Configuration
-from shaketable.runtime.config import FailureConfig, Tier
+from shaketable.runtime.config import FailureConfig, Quarantine, Tier
 
 LABEL = "tier"  # of a node: the name of its tier
 
 
 def failure_config(configuration: Configuration) -> FailureConfig:
-    vain = configuration.max_failures_without_progress
+    aside = configuration.node_quarantine
+    common: dict[str, Any] = {
+        "max_failures_without_progress": configuration.max_failures_without_progress,
+        "node_quarantine": None if aside is None else Quarantine(**aside),
+    }
     if not configuration.tiers:
         return FailureConfig(
             max_failures=configuration.max_failures,
             max_preemption_failures=configuration.max_preemption_failures,
-            max_failures_without_progress=vain,
+            **common,
         )
     tiers = [
         Tier(label_selector={LABEL: tier["name"]}, **{k: v for k, v in tier.items() if k != "nodes"})
         for tier in configuration.tiers
     ]
-    return FailureConfig(max_failures_without_progress=vain, tiers=tiers)
+    return FailureConfig(tiers=tiers, **common)

@@ -15,6 +15,7 @@ from shaketable.chaos.history import (
     Committed,
     Event,
     Member,
+    NodeQuarantined,
     StateChanged,
     TermBegan,
 )
@@ -86,6 +87,8 @@ def as_event(number: int, record: records.AnyRecord) -> Event | None:
             return CheckpointDeleted(term=term, checkpoint=name)
         case records.CheckpointQuarantined(term=term, checkpoint=name, detail=detail):
             return CheckpointQuarantined(term=term, checkpoint=name, detail=detail)
+        case records.NodeQuarantined(term=term, node_id=node, failures=failures, until_s=until_s):
+            return NodeQuarantined(term=term, node_id=node, failures=failures, until_s=until_s)
         case records.AttemptEnded(term=term, attempt=attempt, cause=cause, account=account):
             return AttemptEnded(
                 term=term,

@@ -17,6 +17,7 @@ from shaketable.runtime.controller import (
     holding,
     hosts,
     leasing,
+    quarantine,
     ranks,
     starting,
     tiers,
@@ -109,7 +110,7 @@ def on_begin(m: Model, _: ev.Begin) -> None:
         m.append(
             rec.AttemptEnded(
                 term=m.run.term, attempt=left_open.attempt, cause="driver_lost", account=None,
-                detail="the driver of the term before is gone",
+                detail="the driver of the term before is gone", settled_s=m.wall_s,
             )
         )  # fmt: skip
     if (
@@ -120,8 +121,9 @@ def on_begin(m: Model, _: ev.Begin) -> None:
         return
     if m.run.all_corrupt:
         leasing.fail(m, endings.corrupt_error(m))
-    else:
-        starting.wait(m)
+        return
+    quarantine.consider(m)
+    starting.wait(m)
 
 
 def on_timer(m: Model, event: ev.TimerFired) -> None:
@@ -184,4 +186,5 @@ TIMERS: Mapping[ev.Timer, tuple[tuple[State, ...], Callable[[Model], None]]] = {
     "uploads": ((STOPPING,), commits.on_uploads_deadline),
     "commit": ((RUNNING, HOLDING), commits.on_commit_overdue),
     "hang": ((STARTING, RUNNING, HOLDING), hanging.on_time),
+    "quarantine": ((WAITING, STARTING, RUNNING, HOLDING, STOPPING, BACKOFF), quarantine.on_time),
 }

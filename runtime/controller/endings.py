@@ -9,7 +9,7 @@ from shaketable.runtime import budget, fold
 from shaketable.runtime import events as ev
 from shaketable.runtime import records as rec
 from shaketable.runtime.attempt import Ending, Sign
-from shaketable.runtime.controller import leasing, starting, tiers
+from shaketable.runtime.controller import leasing, quarantine, starting, tiers
 from shaketable.runtime.controller.model import Model
 from shaketable.runtime.controller.table import BACKOFF, FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPING
 
@@ -149,7 +149,7 @@ def close(m: Model, ending: Ending) -> None:
     m.append(
         rec.AttemptEnded(
             term=m.run.term, attempt=attempt.number, cause=ending.cause, account=account, detail=ending.detail,
-            rank=ending.rank, node_id=ending.node_id,
+            rank=ending.rank, node_id=ending.node_id, settled_s=m.wall_s,
         )
     )  # fmt: skip
     m.attempt = m.ending = None
@@ -174,6 +174,7 @@ def close(m: Model, ending: Ending) -> None:
 def _go_on(m: Model, ending: Ending) -> None:
     planned = ending.cause in ("resized", "preempted")
     pause = 0.0 if planned else budget.backoff_s(m.run.endings_without_commit, m.settings.jitter)
+    quarantine.consider(m)
     leasing.leave_lost_places(m)
     if pause:
         leasing.top_up(m)

@@ -22,8 +22,9 @@ def top_up(m: Model) -> None:
         for unit in m.capacity.surplus(wanted, m.in_use):
             release(m, unit)
     selector = m.settings.tiers[m.tier].selector if m.settings.tiers else ()
+    avoid = tuple(node for node in m.capacity.aside if not m.capacity.dead(node))
     for _ in range(wanted - counted):
-        m.do(ev.RequestUnit(m.next_unit, selector))
+        m.do(ev.RequestUnit(m.next_unit, selector, avoid))
         m.capacity.requested(m.next_unit, m.now)
         m.next_unit += 1
 
@@ -31,6 +32,15 @@ def top_up(m: Model) -> None:
 def release(m: Model, unit: ev.UnitId) -> None:
     m.do(ev.ReleaseUnit(unit))
     m.capacity.released(unit)
+
+
+def ask_anew(m: Model) -> None:
+    """What has no place yet was told to avoid nodes that it need not avoid any more."""
+    pending = [unit.number for unit in m.capacity.units.values() if unit.state == "pending"]
+    for unit in pending:
+        release(m, unit)
+    if pending:
+        top_up(m)
 
 
 def release_all(m: Model) -> None:

@@ -13,6 +13,7 @@ from shaketable.runtime import events as ev
 from shaketable.runtime import records as rec
 from shaketable.runtime.attempt import Attempt, Ending
 from shaketable.runtime.capacity import Capacity, Unit
+from shaketable.runtime.config import Quarantine
 from shaketable.runtime.controller.table import State
 from shaketable.runtime.retention import Score
 
@@ -32,7 +33,8 @@ class Tier:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the controller needs of the configuration; world sizes in workers, limits as in FailureConfig. `on_slices`:
-    a unit is a TPU slice, reserved on the very hosts that it consists of."""
+    a unit is a TPU slice, reserved on the very hosts that it consists of. `wall_ahead_s`: how far the driver's wall
+    clock is ahead of the clock whose `now` the controller is given, measured once, when the driver began."""
 
     bounds: scaling.Bounds
     limits: Mapping[budget.Limit, int]
@@ -51,6 +53,8 @@ class Settings:
     score: Score | None = None  # by which checkpoints are kept
     agents_per_unit: int = 1
     on_slices: bool = False
+    quarantine: Quarantine | None = None
+    wall_ahead_s: float = 0.0
     jitter: float = 0.0  # in [0, 1), drawn by the executor
 
 
@@ -85,6 +89,11 @@ class Model:
         """One fact for the log; what is known about the run is always the fold of its records."""
         self.run = fold.apply(self.run, record)
         self.commands.append(ev.AppendRecord(record))
+
+    @property
+    def wall_s(self) -> float:
+        """`now` as wall-clock time: the only one that has a meaning for the drivers after this one."""
+        return self.now + self.settings.wall_ahead_s
 
     def timer(self, name: ev.Timer, at_s: float | None) -> None:
         self.commands.append(_DISARM[name] if at_s is None else ev.SetTimer(name, at_s))

@@ -19,6 +19,8 @@ def wait(m: Model) -> None:
     m.patience_ends_s = None
     leasing.top_up(m)
     try_start(m)
+    if m.state is WAITING and m.capacity.aside:
+        m.do(ev.Warn(_decide(m).reason))
 
 
 def try_start(m: Model) -> None:
@@ -31,13 +33,17 @@ def try_start(m: Model) -> None:
         m.enough_since_s = None
     elif m.enough_since_s is None:
         m.enough_since_s = m.now
-    decision = scaling.decide_start(
-        m.capacity, settings.bounds, m.now, settle_s=settings.start_settle_s,
-        enough_since_s=None if m.trained else m.enough_since_s,
-    )  # fmt: skip
+    decision = _decide(m)
     m.timer("settle", decision.wait_until_s)
     if decision.units:
         _start(m, decision)
+
+
+def _decide(m: Model) -> scaling.Decision:
+    return scaling.decide_start(
+        m.capacity, m.settings.bounds, m.now, settle_s=m.settings.start_settle_s,
+        enough_since_s=None if m.trained else m.enough_since_s,
+    )  # fmt: skip
 
 
 def on_capacity_timeout(m: Model) -> None:

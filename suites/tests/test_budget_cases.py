@@ -26,11 +26,22 @@ from shaketable import (
     sigkill_worker,
     step,
 )
-from shaketable.chaos.history import AttemptEnded, FaultObserved, LogRecord, RunEnded
+from shaketable.chaos.history import (
+    AttemptEnded,
+    AttemptStarted,
+    FaultObserved,
+    LogRecord,
+    NodeJoined,
+    NodeQuarantined,
+    RunEnded,
+)
 from shaketable.chaos.plan import FaultPlan
-from shaketable.suites.shaking import Shaken
+from shaketable.suites.mutants import MUTANTS
+from shaketable.suites.mutants.patches import applied
+from shaketable.suites.shaking import ShakeFailed, Shaken
 
 JOB = "shaketable.workloads:hash_chain"
+ASIDE = {"failures": 2, "within_s": 300.0, "for_s": 60.0}
 WATCH = {"hang_timeout_s": 3.0, "first_step_timeout_s": 20.0}
 
 
@@ -53,6 +64,15 @@ def killed(*steps: int) -> list[FaultPlan]:
     return [
         sigkill_worker(rank(0), at=step(first)),
         *(sigkill_worker(rank(0), at=step(s, after=n)) for n, s in enumerate(others)),
+    ]
+
+
+def flapping(*steps: int) -> list[FaultPlan]:
+    """The worker on node 2, at each of these steps."""
+    first, *others = steps
+    return [
+        sigkill_worker(node(2), at=step(first)),
+        *(sigkill_worker(node(2), at=step(s, after=n)) for n, s in enumerate(others)),
     ]
 
 
@@ -138,6 +158,18 @@ CASES: dict[str, Case] = {
          sigkill_worker(rank(0), at=step(24, after=2))],
         {FAILURES: 2}, "failed", configuration={"tiers": ladder((1, 0), (1, 0)), "num_workers": (1, 1)},
     ),
+    "a flapping node": Case(
+        flapping(8, 16), {FAILURES: 2}, causes=["worker_death", "worker_death", "finished"],
+        configuration={"num_workers": (2, 2), "max_failures": -1, "node_quarantine": ASIDE},
+    ),
+    "a flapping node that nothing can replace": Case(
+        flapping(8, 16), {FAILURES: 2},
+        configuration={"nodes": 2, "num_workers": (2, 2), "max_failures": -1, "node_quarantine": ASIDE},
+    ),
+    "a flapping node and a driver crash": Case(
+        [*flapping(8, 16), sigkill_driver(at=step(20, after=1)), relaunch_driver(at=after(2))], {FAILURES: 2},
+        configuration={"num_workers": (2, 2), "max_failures": -1, "node_quarantine": ASIDE},
+    ),
     "a crash loop": Case([], {FAILURES: 4}, "failed", job={"fail_at": 12},
                          configuration={"max_failures": -1, "max_failures_without_progress": 3}),
 }  # fmt: skip
@@ -181,6 +213,51 @@ def test_the_tiers_that_attempts_run_on_are_those_of_the_ladder(tmp_path: Path) 
     records = [each.record for each in result.events if isinstance(each, LogRecord)]
     assert [r["tier"] for r in records if r["kind"] == "attempt_started"] == ["spot", "spare", "on-demand"]
     assert [r["tier"] for r in records if r["kind"] == "tier_changed"] == ["spare", "on-demand"]
+
+
+def members(shaken: Shaken) -> list[set[int]]:
+    """The numbers of the nodes of each attempt."""
+    numbers = {each.node_id: each.node for each in shaken.events if isinstance(each, NodeJoined)}
+    starts = (each for each in shaken.events if isinstance(each, AttemptStarted))
+    return [{numbers[member.node_id] for member in start.members} for start in starts]
+
+
+def test_a_node_that_is_set_aside_is_used_no_more_and_named(tmp_path: Path) -> None:
+    result = shaken(CASES["a flapping node"], tmp_path)
+    assert members(result) == [{1, 2}, {1, 2}, {1, 3}]
+    (aside,) = (each for each in result.events if isinstance(each, NodeQuarantined))
+    starts = [
+        each.record
+        for each in result.events
+        if isinstance(each, LogRecord) and each.record["kind"] == "attempt_started"
+    ]
+    assert f"node {aside.node_id[:8]} is set aside for another " in starts[-1]["reason"]
+
+
+def test_a_node_that_nothing_can_replace_is_waited_for_and_comes_back_in_its_time(tmp_path: Path) -> None:
+    result = shaken(CASES["a flapping node that nothing can replace"], tmp_path)
+    assert members(result) == [{1, 2}] * 3
+    third = [each for each in result.events if isinstance(each, AttemptStarted)][2]
+    assert 60.0 <= third.at_s - ends(result)[1].at_s <= 65.0
+
+
+def test_the_next_driver_leaves_a_node_aside_too(tmp_path: Path) -> None:
+    result = shaken(CASES["a flapping node and a driver crash"], tmp_path)
+    assert members(result) == [{1, 2}, {1, 2}, {1, 3}, {1, 3}]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "case"),
+    [
+        ("quarantine-ignored", "a flapping node"), ("quarantine-one-too-late", "a flapping node"),
+        ("quarantine-never-ends", "a flapping node that nothing can replace"),
+        ("quarantine-forgotten-by-a-new-driver", "a flapping node and a driver crash"),
+    ],
+)  # fmt: skip
+def test_the_cases_see_what_can_be_wrong_with_it(mutant: str, case: str, tmp_path: Path) -> None:
+    with applied(mutant), pytest.raises(ShakeFailed) as failed:
+        shaken(CASES[case], tmp_path)
+    assert any(name in str(failed.value) for name in MUTANTS[mutant].caught_by)
 
 
 def test_the_last_word_of_an_exhausted_ladder_is_true(tmp_path: Path) -> None:

@@ -47,6 +47,24 @@ def test_a_fault_without_evidence_says_so() -> None:
     assert landed(unseen)[0].endswith("at step 12, no evidence of it")
 
 
+def test_a_node_that_was_set_aside_says_so_in_its_lane() -> None:
+    events = recorded.node_lost_and_back()
+    at_s = events[-1].at_s - 2.0
+    aside = h.NodeQuarantined(
+        term=1,
+        node_id=recorded.NODES[2],
+        failures=3,
+        until_s=at_s + 1800.0,
+        writer="driver",
+        seq=9,
+        at_s=at_s,
+    )
+    lane = next(lane for lane in drawn([*events, aside]).lanes if lane.label == "node 2")
+    (span,) = (span for span in lane.spans if span.kind == "aside")
+    assert span.tip == "node 2 set aside for 1800 s: it failed 3 times"
+    assert span.end_s <= drawn([*events, aside]).duration_s
+
+
 def test_the_world_size_line_follows_the_attempts() -> None:
     shown = drawn(recorded.node_lost_and_back())
     assert [size for _, size in shown.world] == [0, 3, 0, 1, 0, 2, 0, 0]

@@ -167,7 +167,7 @@ class SimulatedDriver:
         self._scribe.on_record(number, opening)
         world.taken_over(self)
         settings = settings_of(
-            self._config, self._scaling, jitter=world.rng.random(),
+            self._config, self._scaling, jitter=world.rng.random(), wall_ahead_s=EPOCH_S,
             agents_per_unit=self._hosts if self._slices is None else None,
         )  # fmt: skip
         self._begin(settings, log)
@@ -326,8 +326,8 @@ class SimulatedDriver:
                 if at_s is not None:
                     delay_s = max(0.0, at_s - self.world.timeline.now)
                     self.world.timeline.later(delay_s, self.on_time, name, self._mark)
-            case ev.RequestUnit(unit, selector):
-                self._request(unit, dict(selector).get(LABEL, ""))
+            case ev.RequestUnit(unit, selector, avoid):
+                self._request(unit, dict(selector).get(LABEL, ""), avoid)
             case ev.ProbeUnit(unit):
                 if unit in self._units:
                     self._start_agents(self._units[unit], unit)
@@ -394,13 +394,13 @@ class SimulatedDriver:
 
     # ---- units and agents
 
-    def _request(self, number: int, tier: str) -> None:
-        unit = _Unit(self._lease(number, tier))
+    def _request(self, number: int, tier: str, avoid: tuple[str, ...]) -> None:
+        unit = _Unit(self._lease(number, tier, avoid))
         self._units[number] = unit
         if self._slices is None:
             self.world.cluster.request(unit.lease)
         else:
-            self._slices.ask(number)
+            self._slices.ask(number, avoid)
 
     def _waits(self, number: int) -> Lease | None:
         """Of a unit that has no place yet."""
@@ -410,8 +410,8 @@ class SimulatedDriver:
     def _lease_anew(self, number: int) -> None:
         self._units[number].lease = self._lease(number)
 
-    def _lease(self, number: int, tier: str = "") -> Lease:
-        return Lease(lambda nodes: self._placed(number, nodes), lambda: self._unplaced(number), tier)
+    def _lease(self, number: int, tier: str = "", avoid: tuple[str, ...] = ()) -> Lease:
+        return Lease(lambda nodes: self._placed(number, nodes), lambda: self._unplaced(number), tier, avoid)
 
     def _placed(self, number: int, nodes: tuple[SimulatedNode, ...]) -> None:
         unit = self._units.get(number)

@@ -31,8 +31,8 @@ class SliceReservations:
         self._seen: object = None
         self._last = slices.Count(())
 
-    def ask(self, unit: int) -> None:
-        self._allotment.ask(unit)
+    def ask(self, unit: int, avoid: tuple[str, ...]) -> None:
+        self._allotment.ask(unit, avoid)
         self._look_in(self._world.draw((0.01, 0.1)))
 
     def reasons(self) -> tuple[str, ...]:

@@ -267,7 +267,7 @@ class _Anywhere:
 
     def __getattr__(self, name: str) -> Any:
         return (
-            (lambda unit, _: self._events.RequestUnit(unit))
+            (lambda unit, _, avoid: self._events.RequestUnit(unit, (), avoid))
             if name == "RequestUnit"
             else getattr(self._events, name)
         )
