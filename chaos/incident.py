@@ -15,7 +15,8 @@ from typing import Any
 
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history import AnyEvent, AttemptEnded, FaultInjected, LogRecord, Reported, Stepped
-from shaketable.chaos.invariants.view import Attempt, End, Finale, History, Opening, Start
+from shaketable.chaos.invariants.entries import End, Finale, Opening, Start
+from shaketable.chaos.invariants.view import Attempt, History
 
 SETTINGS = ("num_workers", "max_failures", "max_preemption_failures")  # what a launch of a run may differ in
 NAMED_BY = 8

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from shaketable.chaos.history import AnyEvent
 from shaketable.chaos.invariants import INVARIANTS
+from shaketable.chaos.invariants.entries import End, Finale, Opening, Start
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable
 from shaketable.chaos.invariants.ledger import FAILURES, PREEMPTIONS
-from shaketable.chaos.invariants.view import End, Finale, History, Opening, Start
+from shaketable.chaos.invariants.view import History
 from shaketable.chaos.plan import Finding, Judgement
 
 UNSEEN = {

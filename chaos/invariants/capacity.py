@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from shaketable.chaos.history import FaultHealed, FaultInjected, NodeJoined, NodeLeft
-from shaketable.chaos.invariants.view import Aside, History
+from shaketable.chaos.invariants.entries import Aside
+from shaketable.chaos.invariants.view import History
 from shaketable.chaos.invariants.world_size_bounds import bounds
 
 CHANGES = frozenset({NodeJoined, NodeLeft, FaultHealed, FaultInjected})

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shaketable.chaos.history import CheckpointProbed, FaultInjected, LogRecord
+from shaketable.chaos.invariants.entries import Commit, Deletion, Quarantine, Start
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import CLOCK_SKEW_S, Commit, Deletion, History, Quarantine, Start
+from shaketable.chaos.invariants.view import CLOCK_SKEW_S, History
 from shaketable.chaos.plan import Finding
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shaketable.chaos.history import FaultInjected, FaultObserved, TermBegan
+from shaketable.chaos.invariants.entries import Commit, End, Entry, Finale, Move, Opening, Start
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
 from shaketable.chaos.invariants.ledger import (
     FAILURES,
@@ -23,18 +24,7 @@ from shaketable.chaos.invariants.ledger import (
     unfounded,
 )
 from shaketable.chaos.invariants.setting_aside import wrongly_set_aside
-from shaketable.chaos.invariants.view import (
-    CLOCK_SKEW_S,
-    Attempt,
-    Commit,
-    End,
-    Entry,
-    Finale,
-    History,
-    Move,
-    Opening,
-    Start,
-)
+from shaketable.chaos.invariants.view import CLOCK_SKEW_S, Attempt, History
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"

@@ -9,9 +9,10 @@ a resume shows whether it goes on where that checkpoint was made (`resumed_steps
 from __future__ import annotations
 
 from shaketable.chaos.history import Resumed
+from shaketable.chaos.invariants.entries import Commit
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
 from shaketable.chaos.invariants.resumed_steps import wrong_first_step
-from shaketable.chaos.invariants.view import Attempt, Commit, History
+from shaketable.chaos.invariants.view import Attempt, History
 from shaketable.chaos.plan import Finding
 from shaketable.chaos.workloads.chain import ChainConfig, genesis
 

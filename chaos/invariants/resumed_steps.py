@@ -11,7 +11,8 @@ faults has begun again.
 from __future__ import annotations
 
 from shaketable.chaos.history import Stepped
-from shaketable.chaos.invariants.view import Attempt, Commit, History
+from shaketable.chaos.invariants.entries import Commit
+from shaketable.chaos.invariants.view import Attempt, History
 
 
 def wrong_first_step(history: History, attempt: Attempt, latest: Commit | None) -> str | None:

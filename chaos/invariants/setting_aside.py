@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shaketable.chaos.invariants.view import CLOCK_SKEW_S, Aside, End, Entry, History, Opening, Start
+from shaketable.chaos.invariants.entries import Aside, End, Entry, Opening, Start
+from shaketable.chaos.invariants.view import CLOCK_SKEW_S, History
 
 FAILED = ("max_failures", "max_start_failures")  # what is charged to these is a failure of the node it names
 DEFAULTS = {"failures": 3, "within_s": 3600.0, "for_s": 1800.0}

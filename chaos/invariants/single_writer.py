@@ -20,17 +20,9 @@ from shaketable.chaos.history import (
     RunEnded,
     TermBegan,
 )
+from shaketable.chaos.invariants.entries import Commit, Deletion, End, Finale, Opening, Start
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import (
-    CLOCK_SKEW_S,
-    Commit,
-    Deletion,
-    End,
-    Finale,
-    History,
-    Opening,
-    Start,
-)
+from shaketable.chaos.invariants.view import CLOCK_SKEW_S, History
 from shaketable.chaos.plan import Finding
 
 NAME = "single-writer"

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shaketable.chaos.history import DeadlinePassed, FaultInjected, RunEnded, TermBegan
+from shaketable.chaos.invariants.entries import Finale
 from shaketable.chaos.invariants.findings import failed, not_applicable, passed
-from shaketable.chaos.invariants.view import Finale, History, Launch
+from shaketable.chaos.invariants.view import History, Launch
 from shaketable.chaos.plan import Finding
 
 NAME = "truthful-ending"

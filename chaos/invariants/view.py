@@ -1,32 +1,24 @@
 """A history as the invariants read it: indexed once, pure, nothing of it judged here.
 
-What the controller did is a list of entries in the order that counts. Where the subject has a durable log,
-its records are that list (a driver killed between writing a record and testifying it has still written it);
-else it is the controller's own testimony, by term. What the workers testified hangs below the attempt that
-they belong to. Clocks are used for durations and near borders only, never to order two writers closer than
-CLOCK_SKEW_S.
+What the controller did is a list of entries in the order that counts (`entries.py`). What the workers testified hangs
+below the attempt that they belong to. Clocks are used for durations and near borders only, never to order two writers
+closer than CLOCK_SKEW_S.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from shaketable.chaos.history import (
     AnyEvent,
-    AttemptEnded,
-    AttemptStarted,
-    CheckpointDeleted,
-    CheckpointQuarantined,
-    Committed,
     DriverExited,
     DriverStarted,
     Event,
     ExperimentBegan,
     FaultHealed,
     FaultObserved,
-    HistoryError,
     LogRecord,
     NodeJoined,
     ReferenceRun,
@@ -38,6 +30,15 @@ from shaketable.chaos.history import (
     WorkerFinished,
     WorkerStarted,
 )
+from shaketable.chaos.invariants.entries import (
+    Commit,
+    Deletion,
+    End,
+    Quarantine,
+    Start,
+    from_log,
+    from_testimony,
+)
 from shaketable.chaos.naming import is_bundled, is_command
 from shaketable.chaos.plan import Configuration, Expect
 
@@ -45,90 +46,6 @@ CLOCK_SKEW_S = 0.5
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
-
-
-# ---- what the controller did ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """`position` is the place in the order that counts, `number` the log number where there is a log."""
-
-    position: int
-    number: int | None
-    at_s: float
-    term: int
-
-    @property
-    def place(self) -> str:
-        return f"term {self.term}" if self.number is None else f"log record {self.number}"
-
-
-@dataclass(frozen=True, slots=True)
-class Opening(Entry):
-    """A driver took over. `spent` is what it said it starts from, None where it did not say."""
-
-    reopened: bool
-    spent: Mapping[str, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Start(Entry):
-    attempt: int
-    world_size: int
-    members: tuple[tuple[int, str], ...]  # rank, node id
-    resume: str | None
-    tier: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit(Entry):
-    attempt: int
-    index: int
-    checkpoint: str
-    files: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion(Entry):
-    checkpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantine(Entry):
-    checkpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class End(Entry):
-    attempt: int
-    cause: str
-    account: str | None
-    detail: str = ""
-    node_id: str | None = None
-    settled_s: float = 0.0  # by the driver's clock, before the record was on its way
-
-
-@dataclass(frozen=True, slots=True)
-class Aside(Entry):
-    """Nothing is to run on the node before `until_s`."""
-
-    node_id: str
-    until_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Move(Entry):
-    """To another tier."""
-
-    tier: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finale(Entry):
-    outcome: str
-    error: str | None
-    metrics: Mapping[str, Any] | None
 
 
 @dataclass(slots=True)
@@ -206,7 +123,11 @@ class History:
         self._launch_by_writer: dict[str, Launch | None] = {}
         self.nodes = self.all(NodeJoined)
         self.has_log = bool(self.all(LogRecord))
-        self.entries = _from_log(self) if self.has_log else _from_testimony(self)
+        self.entries = (
+            from_log(self.all(LogRecord), self.all(TermBegan))
+            if self.has_log
+            else from_testimony(self.events)
+        )
         self._entries_by_kind: dict[type, list[Any]] = {}
         for entry in self.entries:
             self._entries_by_kind.setdefault(type(entry), []).append(entry)
@@ -385,112 +306,6 @@ def _launches(history: History) -> list[Launch]:
         script = history.scripts.get(started.launch + 1)
         launches.append(Launch(started, exits.get(started.launch), _scripted(_configuration(base), script)))
     return launches
-
-
-def _from_log(history: History) -> tuple[Entry, ...]:
-    spent = {event.term: event.spent for event in history.all(TermBegan)}
-    records = sorted(history.all(LogRecord), key=lambda event: event.number)
-    entries = []
-    for position, event in enumerate(records):
-        record = event.record
-        if record.get("kind") == "opened":
-            record = {**record, "spent": spent.get(record.get("term", 0))}
-        make = _RECORDS.get(record.get("kind", ""))
-        if make is None:
-            continue  # kinds that say nothing to an invariant
-        try:
-            entries.append(
-                make((position, event.number, float(record.get("at_s", 0.0)), record["term"]), record)
-            )
-        except (KeyError, TypeError) as error:
-            raise HistoryError(f"log record {event.number}: not as expected: {error!r}") from error
-    return tuple(entries)
-
-
-_Stem = tuple[int, int | None, float, int]
-_RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
-    "opened": lambda stem, r: Opening(*stem, bool(r.get("reopened", False)), r["spent"]),
-    "attempt_started": lambda stem, r: Start(
-        *stem,
-        r["attempt"],
-        r["world_size"],
-        tuple((m["rank"], m["node_id"]) for m in r["members"]),
-        r["resume"],
-        r.get("tier", ""),
-    ),
-    "tier_changed": lambda stem, r: Move(*stem, r["tier"]),
-    "checkpoint_committed": lambda stem, r: Commit(
-        *stem, r["attempt"], r["index"], r["checkpoint"], len(r.get("files", ()))
-    ),
-    "checkpoint_deleted": lambda stem, r: Deletion(*stem, r["checkpoint"]),
-    "checkpoint_quarantined": lambda stem, r: Quarantine(*stem, r["checkpoint"]),
-    "node_quarantined": lambda stem, r: Aside(*stem, r["node_id"], r["until_s"]),
-    "attempt_ended": lambda stem, r: End(
-        *stem,
-        r["attempt"],
-        r["cause"],
-        r["account"],
-        r.get("detail", ""),
-        r.get("node_id"),
-        r.get("settled_s", 0.0),
-    ),
-    "run_finished": lambda stem, r: Finale(*stem, "finished", None, r.get("metrics")),
-    "run_failed": lambda stem, r: Finale(*stem, "failed", r.get("error"), None),
-}
-
-
-def _from_testimony(history: History) -> tuple[Entry, ...]:
-    kinds = (
-        TermBegan, AttemptStarted, Committed, CheckpointDeleted, CheckpointQuarantined, AttemptEnded, RunEnded,
-    )  # fmt: skip
-    adopted = _adopted(history)
-    said = sorted(
-        (event for event in history.events if isinstance(event, kinds) and event not in adopted),
-        key=lambda event: event.term,
-    )  # stable: within a term as it was testified
-    entries: list[Entry] = []
-    failed = False
-    for position, event in enumerate(said):
-        entries.append(_entry((position, None, event.at_s, event.term), event, failed))
-        if isinstance(event, RunEnded):
-            failed = event.outcome == "failed"
-    return tuple(entries)
-
-
-def _adopted(history: History) -> list[Committed]:
-    """Commits that a successor testified for its predecessor, which was alive after all and did so too."""
-    writers = {event.term: event.writer for event in history.all(TermBegan)}
-    own = {e.checkpoint for e in history.all(Committed) if e.writer == writers.get(e.term)}
-    return [e for e in history.all(Committed) if e.checkpoint in own and e.writer != writers.get(e.term)]
-
-
-def _entry(
-    stem: _Stem,
-    event: TermBegan
-    | AttemptStarted
-    | Committed
-    | CheckpointDeleted
-    | CheckpointQuarantined
-    | AttemptEnded
-    | RunEnded,
-    failed_before: bool,
-) -> Entry:
-    match event:
-        case TermBegan():
-            return Opening(*stem, failed_before, event.spent)
-        case AttemptStarted():
-            members = tuple((member.rank, member.node_id) for member in event.members)
-            return Start(*stem, event.attempt, event.world_size, members, event.resume)
-        case Committed():
-            return Commit(*stem, event.attempt, event.index, event.checkpoint)
-        case CheckpointDeleted():
-            return Deletion(*stem, event.checkpoint)
-        case CheckpointQuarantined():
-            return Quarantine(*stem, event.checkpoint)
-        case AttemptEnded():
-            return End(*stem, event.attempt, event.cause, event.account, event.detail)
-        case RunEnded():
-            return Finale(*stem, event.outcome, event.error, event.metrics)
 
 
 def _attempts(history: History) -> list[Attempt]:
