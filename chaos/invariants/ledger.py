@@ -232,7 +232,7 @@ def _left_already(history: History, attempt: Attempt, fault: FaultInjected) -> b
     if fault.name in ANNOUNCED and not _read(history, attempt, fault):
         return True
     states = (event for event in history.all(StateChanged) if event.term == attempt.end.term)
-    return any(event.state == "STOPPING" and attempt.begin_s <= event.at_s < fault.at_s for event in states)
+    return any(event.state == "STOPPING" and attempt.begin_s <= event.at_s <= fault.at_s for event in states)
 
 
 def _had_room(history: History, attempt: Attempt, until_s: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from shaketable.chaos import history as h
@@ -172,6 +173,17 @@ def test_an_announcement_after_the_end_makes_no_preemption_of_a_failure() -> Non
 def test_what_is_hit_while_it_is_being_left_may_end_as_that_however_long_it_takes() -> None:
     story = killed(state(running(world=2), "STOPPING").wait(0.1)).wait(3)
     assert line(story.end("resized", None)) == ({FAILURES}, False)
+
+
+def test_what_is_hit_in_the_moment_in_which_it_is_left_may_end_as_that() -> None:
+    story = killed(state(running(world=2, nodes=2), "STOPPING"))
+    left, hit = (
+        next(e for e in story.events if isinstance(e, kind)) for kind in (h.StateChanged, h.FaultInjected)
+    )
+    story.events[story.events.index(left)] = msgspec.structs.replace(
+        left, at_s=hit.at_s
+    )  # it triggers the fault
+    assert line(story.wait(3).end("resized", None)) == ({FAILURES}, False)
 
 
 @pytest.mark.parametrize(
