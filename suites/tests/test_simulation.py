@@ -31,7 +31,7 @@ from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 from shaketable.chaos.simulation import Weather
 from shaketable.chaos.subjects.simulated.faults import INJECTIONS, SigkillWorker
 from shaketable.chaos.subjects.simulated.run import SimulatedRun
-from shaketable.chaos.subjects.simulated.world import Chance
+from shaketable.chaos.subjects.simulated.world import Chance, Pace
 from shaketable.suites.catalogue import catalogue
 
 SIMULATED = [entry.path for entry in catalogue() if not simulation.not_simulated(load(entry.path).plan)]
@@ -137,6 +137,23 @@ def test_while_one_rank_is_frozen_none_of_its_group_steps_whatever_they_are_told
     assert until_s - from_s > 0.9
     assert [e for e in events if isinstance(e, Stepped) and from_s < e.at_s < until_s] == []
     assert judge(events).verdict == "PASS"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_agent_that_is_lost_before_it_could_say_that_it_is_ready_is_started_again(seed: int) -> None:
+    configuration = Configuration(
+        cluster="simulated", seed=seed, nodes=1, num_workers=1, heartbeat_timeout_s=1.0
+    )
+    faults = (
+        FaultPlan("add_node", None, {"state": "WAITING"}),
+        FaultPlan("freeze_node", {"node": 1}, {"after": 0}, {"until": {"after": 2}}),
+        FaultPlan("add_node", None, {"after": 1}),
+    )
+    slow = Weather(
+        pace=Pace(agent=(0.4, 0.4), message=(6.0, 6.0))
+    )  # it is on its way when its node is frozen
+    events = play(Plan("lost early", configuration, faults, Expect()), slow)
+    assert [event.outcome for event in events if isinstance(event, RunEnded)] == ["finished"]
 
 
 def test_a_driver_that_is_killed_in_the_middle_of_its_commands_does_none_of_the_rest() -> None:

@@ -69,7 +69,7 @@ class SimulatedAgent:
         self, world: World, driver: SimulatedDriver, number: int, unit: int, node: SimulatedNode
     ) -> None:
         self.world, self.driver, self.number, self.unit, self.node = world, driver, number, unit, node
-        self.alive = True
+        self.alive, self.ready = True, False  # ready: the driver has heard so
         self.worker: Worker | None = None
         self.attempt = 0  # that it was last asked to fork for
         self._up_s = self._down_s = 0.0  # when the last message of each direction arrives
@@ -91,6 +91,9 @@ class SimulatedAgent:
     def up(self, event: ev.Event) -> None:
         """To the driver's controller."""
         self._send(self.driver.hear, event)
+
+    def say_ready(self, event: ev.AgentReady) -> None:
+        self._send(self.driver.hear_ready, event)
 
     def contribute(self, meet: Callable[[], None]) -> None:
         """To the driver: this rank is at the control collective."""

@@ -216,6 +216,10 @@ class SimulatedDriver:
         if self._peers.get(agent.number) is agent:
             self.feed(event)
 
+    def hear_ready(self, agent: SimulatedAgent, event: ev.AgentReady) -> None:
+        agent.ready = agent.ready or self._peers.get(agent.number) is agent
+        self.hear(agent, event)
+
     def hear_contribution(self, agent: SimulatedAgent, meet: Callable[[], None]) -> None:
         if self.alive and self._peers.get(agent.number) is agent:
             meet()
@@ -461,7 +465,7 @@ class SimulatedDriver:
         unit.agents = [a for a in unit.agents if a.alive] + [agent]
         place = 0 if self._slices is None else unit.nodes.index(node)
         unit.failures = 0
-        agent.up(ev.AgentReady(agent.number, number, node.node_id, place))
+        agent.say_ready(ev.AgentReady(agent.number, number, node.node_id, place))
 
     def _release(self, number: int) -> None:
         unit = self._units.pop(number, None)
@@ -492,7 +496,15 @@ class SimulatedDriver:
             return
         del self._peers[agent.number]
         agent.cut_off()
-        self.feed(ev.AgentLost(agent.number, f"the agent on node {agent.node.node_id[:8]} is lost: {detail}"))
+        if agent.ready:
+            self.feed(
+                ev.AgentLost(agent.number, f"the agent on node {agent.node.node_id[:8]} is lost: {detail}")
+            )
+            return
+        unit = self._units[agent.unit]
+        if agent.node in unit.nodes:  # else it has another place already
+            self.world.timeline.later(RETRY_AGENT_S, self._agent_up, agent.unit, unit.generation, agent.node)
+        self.feed(ev.AgentFailed(agent.unit, detail))
 
     # ---- the end
 
