@@ -51,7 +51,7 @@ from shaketable.chaos.subjects.simulated.world import Chance, Pace, Writer
 from shaketable.chaos.targets import Hit, TargetMissed
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.clusters.protocol import ClusterError
-from shaketable.clusters.simulated import SimulatedNode
+from shaketable.clusters.simulated_nodes import SimulatedNode
 
 RESOLVED_WITHIN_S = 5.0
 LOOK_LEAST_OFTEN_S = 2.0

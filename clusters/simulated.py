@@ -1,7 +1,6 @@
 """A cluster in virtual time: nodes that join, drain, die, freeze and thaw, and Ray's own late view of them.
 
-Nothing here waits: a `Timeline` holds what happens when, and whoever runs it jumps from one moment to the next. What
-Ray does to a node (how late it notices, when a draining one leaves, that a node it gave up never returns) follows
+What Ray does to a node (how late it notices, when a draining one leaves, that a node it gave up never returns) follows
 `docs/simulation.md`, whose figures were measured on real nodes.
 """
 
@@ -9,138 +8,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
 
 from shaketable.clusters.protocol import ClusterError, Node
-from shaketable.clusters.slice_states import SliceState, slice_name
+from shaketable.clusters.simulated_nodes import Behaviour, Lease, Range, SimulatedNode, SliceKind
+from shaketable.clusters.slice_states import slice_name
+from shaketable.clusters.virtual_time import Timeline
 
-Range = tuple[float, float]  # seconds, from and to
-
-
-class Timeline:
-    """Virtual time: calls in the order of their moments, those of one moment in the order they were asked for."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._count = 0
-        self._asked = True
-
-    def later(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
-        self._count += 1
-        heappush(self._queue, (self.now + delay_s, self._count, call, arguments))
-
-    def ask(self) -> None:
-        """Something has changed that `over` looks at."""
-        self._asked = True
-
-    def pause(self, seconds: float, by_the_clock: Callable[..., None]) -> None:
-        """Everything stands still for so long, but for the calls of `by_the_clock` (a method of whatever object): what
-        of them is due meanwhile comes right after it."""
-        end_s, queue = self.now + seconds + 1e-6, self._queue
-        for place, (at_s, count, call, arguments) in enumerate(queue):
-            clocked = getattr(call, "__func__", None) is by_the_clock
-            queue[place] = max(at_s, end_s) if clocked else at_s + seconds, count, call, arguments
-        heapify(queue)
-
-    def run(self, until_s: float, over: Callable[[], bool]) -> None:
-        """Until `over()`, which is called after what has called `ask`; until `until_s`, or until nothing is left to
-        happen."""
-        queue, self._asked = self._queue, True
-        while queue:
-            if self._asked:
-                self._asked = False
-                if over():
-                    return
-            at_s, count, call, arguments = heappop(queue)
-            if at_s > until_s:
-                heappush(queue, (at_s, count, call, arguments))
-                self.now = until_s
-                return
-            self.now = at_s
-            call(*arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    """How long things take a cluster, in seconds. Measured with Ray 2.60 (docs/simulation.md)."""
-
-    view: Range = (0.05, 0.55)  # a change in Ray's own view -> whoever polls it
-    killed_seen: Range = (10.0, 16.0)  # a node's processes are gone -> dead in Ray's view
-    frozen_seen: Range = (29.0, 62.0)  # a node says nothing any more -> dead in Ray's view
-    drain_seen: Range = (0.02, 0.5)
-    exit: Range = (0.3, 1.0)  # a drained node that is idle -> gone
-    busy_exit_s: float = 30.0  # a SIGTERMed node that stays busy
-    join: Range = (1.5, 4.0)
-    place: Range = (0.02, 0.3)
-
-
-State = Literal["up", "frozen", "gone"]
-_ODD = ("topology", "foreign", "duplicate", "busy", "sick")  # what no host that joins makes good
-
-
-@dataclass(frozen=True, slots=True)
-class SliceKind:
-    """What the labels of TPU hosts say. `states`: of the slices that are there from the beginning; later ones are
-    whole."""
-
-    topology: str
-    pod_type: str
-    chips_per_host: float
-    states: Sequence[SliceState] = ()
-
-
-@dataclass(slots=True)
-class SimulatedNode:
-    """`number` as the harness counts, `group` the slice it is a host of (its own where there are none), `place` in it.
-    Of a TPU host: its labels as they stand, `chips`, how many of them others hold (`taken`), whether its slice is
-    `odd`, and whether it is the `sick` host of it."""
-
-    number: int
-    node_id: str
-    group: int
-    place: int
-    state: State = "up"
-    seen: Literal["alive", "dead"] = "alive"  # Ray's view
-    draining: bool = False
-    seen_draining: bool = False
-    deadline_s: float = 0.0  # of the drain, virtual time; 0: none was named
-    given_up: bool = False  # Ray has declared it dead while it was frozen: it ends when it thaws
-    tier: str = ""
-    lease: Lease | None = None
-    frozen_count: int = 0
-    on_change: list[Callable[[SimulatedNode], None]] = field(default_factory=list)
-    slice: str = ""
-    worker: str = ""
-    topology: str = ""
-    pod_type: str = ""
-    chips: float = 0.0
-    taken: float = 0.0
-    odd: bool = False
-    sick: bool = False
-
-    @property
-    def usable_slice(self) -> str:
-        """Its slice, if a run could use that."""
-        return "" if self.odd else self.slice
-
-
-@dataclass(slots=True)
-class Lease:
-    """A placement group: one whole group of nodes, or a wish for one. `placed` is called whenever it gets its place,
-    `unplaced` when Ray has declared a node of it dead and looks for another. `wanted`: on these very nodes, from which
-    Ray cannot move it."""
-
-    placed: Callable[[tuple[SimulatedNode, ...]], None]
-    unplaced: Callable[[], None]
-    tier: str = ""  # that its nodes have to be of; empty: of any
-    avoid: tuple[str, ...] = ()  # ids of nodes on which it is not to be
-    nodes: tuple[SimulatedNode, ...] = ()
-    given_back: bool = False
-    wanted: tuple[SimulatedNode, ...] = ()
+_ODD = (
+    "topology",
+    "foreign",
+    "duplicate",
+    "busy",
+    "sick",
+)  # states of a slice that no host that joins makes good
 
 
 class SimulatedCluster:

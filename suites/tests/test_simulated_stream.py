@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shaketable.chaos.subjects.simulated.agent import SimulatedAgent
-from shaketable.clusters.simulated import Timeline
+from shaketable.clusters.virtual_time import Timeline
 
 SEEDS = range(40)
 

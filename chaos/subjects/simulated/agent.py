@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shaketable.chaos.subjects.simulated.world import World, Writer
-from shaketable.clusters.simulated import SimulatedNode
+from shaketable.clusters.simulated_nodes import SimulatedNode
 from shaketable.runtime import events as ev
 from shaketable.runtime.records import CheckpointCommitted
 from shaketable.runtime.stacks import ANSWERS_S

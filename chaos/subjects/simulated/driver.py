@@ -18,7 +18,7 @@ from shaketable.chaos.subjects.simulated.agent import Fork, SimulatedAgent
 from shaketable.chaos.subjects.simulated.group import Group
 from shaketable.chaos.subjects.simulated.reservations import SliceReservations
 from shaketable.chaos.subjects.simulated.world import EPOCH_S, World, Writer
-from shaketable.clusters.simulated import Lease, SimulatedNode
+from shaketable.clusters.simulated_nodes import Lease, SimulatedNode
 from shaketable.runtime import events as ev
 from shaketable.runtime.collection import orphans
 from shaketable.runtime.config import CheckpointConfig, RunConfig, ScalingConfig, as_json

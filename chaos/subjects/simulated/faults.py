@@ -19,7 +19,7 @@ from shaketable.chaos.subjects.simulated.injection import Injection, Scene
 from shaketable.chaos.subjects.simulated.storage_faults import DamageCheckpointInjection, HurtStorageInjection
 from shaketable.chaos.targets import Hit
 from shaketable.clusters.protocol import ClusterError
-from shaketable.clusters.simulated import SimulatedNode
+from shaketable.clusters.simulated_nodes import SimulatedNode
 
 
 @dataclass

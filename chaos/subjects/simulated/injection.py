@@ -9,7 +9,7 @@ from shaketable.chaos.faults import Fault
 from shaketable.chaos.subjects.simulated.run import SimulatedRun
 from shaketable.chaos.subjects.simulated.world import Writer
 from shaketable.chaos.targets import Hit
-from shaketable.clusters.simulated import SimulatedNode
+from shaketable.clusters.simulated_nodes import SimulatedNode
 
 
 class Scene(Protocol):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shaketable.chaos.subjects.simulated.world import World
-from shaketable.clusters.simulated import Lease
+from shaketable.clusters.simulated_nodes import Lease
 from shaketable.runtime import slices
 from shaketable.runtime.allotment import RESERVED_WITHIN_S, Allotment
 from shaketable.runtime.topology import SliceShape

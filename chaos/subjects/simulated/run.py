@@ -19,8 +19,10 @@ from shaketable.chaos.subjects.simulated.driver import RUN, Given, SimulatedDriv
 from shaketable.chaos.subjects.simulated.storage import NotRestored, SimulatedRecords, SimulatedSnapshots
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, World
 from shaketable.chaos.workloads.chain import ChainConfig
-from shaketable.clusters.simulated import SimulatedCluster, SliceKind, Timeline
+from shaketable.clusters.simulated import SimulatedCluster
+from shaketable.clusters.simulated_nodes import SliceKind
 from shaketable.clusters.slice_states import SliceState
+from shaketable.clusters.virtual_time import Timeline
 from shaketable.runtime.controller import TRANSITIONS, IllegalEvent
 from shaketable.runtime.errors import LogViolation, StorageError
 from shaketable.runtime.fold import RunState, fold

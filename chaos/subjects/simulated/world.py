@@ -17,7 +17,9 @@ from shaketable.chaos.subjects.simulated.storage import (
     SimulatedSnapshots,
 )
 from shaketable.chaos.workloads.chain import ChainConfig
-from shaketable.clusters.simulated import Range, SimulatedCluster, Timeline
+from shaketable.clusters.simulated import SimulatedCluster
+from shaketable.clusters.simulated_nodes import Range
+from shaketable.clusters.virtual_time import Timeline
 from shaketable.runtime.controller import State
 
 if TYPE_CHECKING:
