@@ -57,7 +57,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def chaos(session: nox.Session) -> None:
     """The gate: `shaketable run`, with neither torch nor jax. Arguments after `--` are passed on."""
-    _install(session, "chaos", *_peer(session))
+    _install(session, "chaos", "storage", *_peer(session))
     _run(session, "shaketable", "run", *session.posargs)
 
 

@@ -22,13 +22,17 @@ import yaml
 
 from shaketable.chaos.errors import ExperimentError, nearest
 from shaketable.chaos.naming import is_command, is_pickled
-from shaketable.chaos.plan import OWN_JOB_KEYS, Configuration, Expect, Outcome
+from shaketable.chaos.plan import OWN_JOB_KEYS, Configuration, Expect, Outcome, StorageKind
 from shaketable.clusters.slice_states import SliceState
 
-TEXTS = ("subject", "cluster", "job", "cwd", "step_key", "accelerator_type", "topology")
+TEXTS = ("subject", "cluster", "storage", "job", "cwd", "step_key", "accelerator_type", "topology")
 OPTIONAL = OWN_JOB_KEYS  # a variable may set these in a file that does not name them
 KEYS = tuple(field.name for field in dataclasses.fields(Configuration))
-CHOICES: dict[str, tuple[str, ...]] = {"subject": ("bundled", "ray-train"), "cluster": ("local", "simulated")}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "subject": ("bundled", "ray-train"),
+    "cluster": ("local", "simulated"),
+    "storage": get_args(StorageKind),
+}
 MAX_NODES = 64
 _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
 MAX_WORKERS = 256
@@ -45,6 +49,10 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
     if made.tiers and sum(tier["nodes"] for tier in made.tiers) != made.nodes and "nodes" in values:
         raise ExperimentError(
             f"{where}: nodes is {made.nodes}, and the tiers have another number of them together"
+        )
+    if made.storage == "s3" and made.subject != "bundled":
+        raise ExperimentError(
+            f"{where}: storage: s3 is for subject: bundled, not {made.subject}; leave it out, or change the subject"
         )
     _check_job(made, where)
     return _with_slices(made, where)

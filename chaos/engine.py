@@ -43,6 +43,7 @@ from shaketable.chaos.nodewatch import NodeWatch
 from shaketable.chaos.plan import Configuration, FaultPlan, Judgement, Plan
 from shaketable.chaos.schedule import Progress, Schedule
 from shaketable.chaos.shaping import shape_of
+from shaketable.chaos.storage import Storage, storage_for
 from shaketable.chaos.subjects import subject
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.clusters.protocol import Cluster, ClusterError
@@ -78,12 +79,16 @@ def execute(plan: Plan, folder: Path, *, pool: ClusterPool, progress: Progress =
 
 def arm(plan: Plan) -> list[Armed]:
     """Check every fault of the plan. Raises ExperimentError that names the one that is wrong."""
-    return [_armed(number, fault) for number, fault in enumerate(plan.faults)]
+    return [_armed(number, fault, plan.configuration) for number, fault in enumerate(plan.faults)]
 
 
-def _armed(number: int, fault: FaultPlan) -> Armed:
+def _armed(number: int, fault: FaultPlan, configuration: Configuration) -> Armed:
     where = f"fault {number} ({fault.name})"
     kind = FAULTS[fault.name]
+    if configuration.cluster != "simulated" and configuration.storage not in kind.storages:
+        raise ExperimentError(
+            f"{where}: lands where a run is kept in storage: {' or '.join(kind.storages)}, not {configuration.storage}"
+        )
     arguments = dict(fault.arguments)
     until = arguments.pop("until", None)
     if until is not None and not kind.heals:
@@ -100,12 +105,18 @@ def missing_extra(configuration: Configuration) -> str:
     wanted = {
         "torch": configuration.job.endswith(":torch_ddp"),
         "pyarrow": configuration.subject == "ray-train",
-    }
+        **dict.fromkeys(("moto", "aiohttp"), configuration.storage == "s3" and configuration.cluster != "simulated"),
+    }  # fmt: skip
     if configuration.tiers and configuration.cluster != "simulated":
         return (
             f"nodes of several tiers are simulated only, not {configuration.cluster}: use cluster: simulated"
         )
-    for module, extra in (("torch", "torch"), ("pyarrow", "ray-train")):
+    for module, extra in (
+        ("torch", "torch"),
+        ("pyarrow", "ray-train"),
+        ("moto", "storage"),
+        ("aiohttp", "storage"),
+    ):
         if wanted[module] and importlib.util.find_spec(module) is None:
             return f"{module} is not installed: pip install 'shaketable[{extra}]'"
     return ""
@@ -135,7 +146,8 @@ def _play(
             plan = _settled(plan, before, folder)
         with pool.lease(shape_of(plan.configuration)) as cluster:
             progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
-            events = _run(plan, before, folder, cluster, progress)
+            with storage_for(plan.configuration, folder.absolute() / "storage") as storage:
+                events = _run(plan, before, folder, cluster, storage, progress)
         return _judged(plan, events, controls, folder)
     except ClusterError as error:  # it could not be started, or broke where no fault was meant
         return Judgement("INVALID", f"the cluster failed: {error}")
@@ -178,17 +190,17 @@ def _judged(plan: Plan, events: list[AnyEvent], controls: control.Controls, fold
 
 
 def _run(
-    plan: Plan, before: control.Outcome | None, folder: Path, cluster: Cluster, progress: Progress
-) -> list[AnyEvent]:
+    plan: Plan, before: control.Outcome | None, folder: Path, cluster: Cluster, storage: Storage,
+    progress: Progress,
+) -> list[AnyEvent]:  # fmt: skip
     """The history of one run of the plan on `cluster`; without a driver where the control run has failed."""
     configuration, under_test = plan.configuration, subject(plan.configuration.subject)
     collector = Collector(folder / "witness")
-    storage = str(folder.absolute() / "storage")
-    launch = Launch(configuration, cluster.address, storage, RUN_NAME, collector.config, 0)
+    launch = Launch(configuration, cluster.address, storage.path, RUN_NAME, collector.config, 0)
     drivers = Drivers(under_test, launch, folder, collector, lambda: schedule.notify())
     schedule = Schedule(
         arm(plan),
-        Scene(cluster, collector, drivers, folder / "witness", Path(storage)),
+        Scene(cluster, collector, drivers, folder / "witness", storage),
         configuration.seed,
         progress,
     )
@@ -209,8 +221,8 @@ def _run(
         schedule.heal_all()
         progress("the run is over; looking at what is left")
         aftermath.inspect(
-            under_test, cluster, collector, drivers.pids, storage, run_name(collector.snapshot(), RUN_NAME)
-        )
+            under_test, cluster, collector, drivers.pids, storage.path, run_name(collector.snapshot(), RUN_NAME)
+        )  # fmt: skip
         watch.close()
         return collector.finish()
     finally:

@@ -144,6 +144,16 @@ def hurt_storage(
     )
 
 
+def fill_disk(at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """The disk on which the run is kept (`storage: disk`) has no byte left; until `until`, or the end of the run."""
+    return FaultPlan("fill_disk", None, at, _given(until=until))
+
+
+def deny_writes(at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Take away the rights to write to the run's storage; give them back at `until`, or when the run is over."""
+    return FaultPlan("deny_writes", None, at, _given(until=until))
+
+
 def damage_checkpoint(at: Trigger, how: str = "corrupt", which: str = "latest") -> FaultPlan:
     """Damage committed files on the disk: "corrupt", "truncate", "delete"; of the "latest" commit or of "all"."""
     return FaultPlan("damage_checkpoint", None, at, {"how": how, "which": which})

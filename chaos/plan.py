@@ -10,6 +10,7 @@ from typing import Any, Literal
 from shaketable.clusters.slice_states import SliceState
 
 Outcome = Literal["finished", "failed", "interrupted"]
+StorageKind = Literal["directory", "disk", "s3"]
 Target = dict[str, Any]  # {"rank": 1} | {"node": 2} | {"random": 2}   (validated by chaos/targets.py)
 Trigger = dict[str, Any]  # {"step": 12} | {"event": "upload_started", "nth": 2} | {"state": "RESTARTING"}
 
@@ -36,6 +37,7 @@ class Configuration:
     elastic_resize_monitor_interval_s: float = 1.0
     heartbeat_timeout_s: float = 5.0
     notice_window_s: float = 0.0
+    storage: StorageKind = "directory"  # what the run is kept in (chaos/storage.py)
     storage_outage_s: float = 600.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from shaketable.chaos import simpler, simulation
 from shaketable.chaos.engine import arm
 from shaketable.chaos.exploration import Schedule, explore_one
+from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.history import FaultObserved
 from shaketable.chaos.invariants.failure_budget import charged
 from shaketable.chaos.invariants.view import History
-from shaketable.chaos.plan import Expect, FaultPlan, Finding, Outcome, Plan
+from shaketable.chaos.plan import Expect, FaultPlan, Finding, Outcome, Plan, StorageKind
 from shaketable.chaos.simulation import Played, Weather
 from shaketable.chaos.subjects.simulated.world import Pace
 from shaketable.chaos.varying import StillFails, plainer, varied
@@ -181,8 +182,9 @@ def worlds(schedule: Schedule) -> Iterator[Schedule]:
 def as_experiment(schedule: Schedule, healthy: Played) -> Plan:
     """The plan on local Ray, with the help that the simulation gave; it expects what the healthy runtime came to."""
     helped = with_help(schedule, healthy) if schedule.weather.heals else schedule
-    configuration = replace(schedule.plan.configuration, cluster="local")
     faults: tuple[FaultPlan, ...] = helped.plan.faults
+    kept_in = (kind for kind in get_args(StorageKind) if all(kind in FAULTS[f.name].storages for f in faults))
+    configuration = replace(schedule.plan.configuration, cluster="local", storage=next(kept_in, "directory"))
     return replace(schedule.plan, configuration=configuration, faults=faults, expect=expected(healthy))
 
 

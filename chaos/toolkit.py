@@ -110,6 +110,8 @@ sigint_driver = _arming(method.sigint_driver)
 freeze_driver = _arming(method.freeze_driver)
 relaunch_driver = _arming(method.relaunch_driver)
 hurt_storage = _arming(method.hurt_storage)
+fill_disk = _arming(method.fill_disk)
+deny_writes = _arming(method.deny_writes)
 damage_checkpoint = _arming(method.damage_checkpoint)
 reached = _arming(method.reached)
 

@@ -152,8 +152,8 @@ def _link(temporary: Path, path: Path) -> bool | None:
     except FileNotFoundError:
         return None
     except PermissionError as error:
-        raise StorageError(
-            f"{path} could not be linked: {error}. The run log needs a file system with hard links"
+        raise StorageUnavailable(
+            f"{path} could not be linked: {error}. Give back the right to write there; the run log needs hard links"
         ) from error
     return True
 

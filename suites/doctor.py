@@ -31,6 +31,7 @@ EXTRAS = {  # extra -> the modules it brings
     "torch": ("torch",),
     "jax": ("jax",),
     "s3": ("boto3",),
+    "storage": ("aiohttp", "moto", "flask", "flask_cors"),
 }
 
 

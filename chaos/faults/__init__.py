@@ -5,7 +5,9 @@ from __future__ import annotations
 from shaketable.chaos.faults.add_node import AddNode
 from shaketable.chaos.faults.base import Fault, Scene
 from shaketable.chaos.faults.damage_checkpoint import DamageCheckpoint
+from shaketable.chaos.faults.deny_writes import DenyWrites
 from shaketable.chaos.faults.drain_node import DrainNode
+from shaketable.chaos.faults.fill_disk import FillDisk
 from shaketable.chaos.faults.freeze_driver import FreezeDriver
 from shaketable.chaos.faults.freeze_node import FreezeNode
 from shaketable.chaos.faults.freeze_worker import FreezeWorker
@@ -28,6 +30,6 @@ FAULTS: dict[str, type[Fault]] = {
     for fault in (
         SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigtermNode, SigkillNode, FreezeNode, DrainNode,
         AddNode, SigkillDriver, SigtermDriver, SigintDriver, RelaunchDriver, Reached,
-        HurtStorage, DamageCheckpoint, FreezeDriver,
+        HurtStorage, FillDisk, DenyWrites, DamageCheckpoint, FreezeDriver,
     )
 }  # fmt: skip

@@ -11,16 +11,15 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, get_args
 
 from shaketable.chaos import processes
 from shaketable.chaos.collector import Collector
 from shaketable.chaos.history import AnyEvent, DriverExited, DriverStarted, RunEnded, read_events
+from shaketable.chaos.plan import StorageKind
+from shaketable.chaos.storage import Storage
 from shaketable.chaos.targets import Hit, Thing
 from shaketable.clusters.protocol import Cluster
-
-if TYPE_CHECKING:  # needs the extra `storage`
-    from shaketable.chaos.faults.storage.gateway import Gateway
 
 
 class Drivers(Protocol):
@@ -39,8 +38,7 @@ class Scene:
     collector: Collector
     drivers: Drivers
     directory: Path  # the witnesses' directory: what is left here reaches every worker of the run
-    storage: Path = Path()  # where the run keeps its log and checkpoints
-    gateway: Gateway | None = None  # between the run and its object store
+    storage: Storage  # where the run keeps its log and checkpoints
 
 
 class Fault:
@@ -50,6 +48,9 @@ class Fault:
     thing: ClassVar[Thing]
     observe_within_s: ClassVar[float] = 10.0
     heals: ClassVar[bool] = False  # `heal` does something, so that `until` makes sense
+    storages: ClassVar[tuple[StorageKind, ...]] = get_args(
+        StorageKind
+    )  # in which a run may be kept that it can hit
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         raise NotImplementedError

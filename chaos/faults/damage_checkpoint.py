@@ -19,6 +19,7 @@ WHICH = ("latest", "all")
 
 class DamageCheckpoint(Fault):
     name, thing = "damage_checkpoint", "cluster"
+    storages = ("directory", "disk")
 
     def __init__(self, how: str = "corrupt", which: str = "latest") -> None:
         if how not in HOW or which not in WHICH:
@@ -46,7 +47,8 @@ class DamageCheckpoint(Fault):
         names = [event.checkpoint for event in events if isinstance(event, Committed)]
         kept = [name for name in names if name not in gone_names]
         wanted = kept[-1:] if self.which == "latest" else kept
-        found = (sorted(scene.storage.rglob(f"{name}/**/*")) for name in wanted)
+        directory = scene.storage.directory or Path()
+        found = (sorted(directory.rglob(f"{name}/**/*")) for name in wanted)
         files = ([path for path in paths if path.is_file()] for paths in found)
         return [max(paths, key=lambda path: path.stat().st_size) for paths in files if paths]
 

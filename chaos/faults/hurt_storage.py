@@ -1,7 +1,7 @@
 """The storage fails its clients in one of the ways of the S3 fault gateway (`storage/rules.py`): throttles, errors,
 loses answers, is slow, or is gone. Healed by taking the rule away.
 
-Needs a storage that is reached through the gateway; a run that is kept in a directory has no requests to hurt.
+Needs a run that is kept in an object store (`storage: s3`); one in a directory makes no requests that could be hurt.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from shaketable.chaos.faults.base import Fault, Scene
 from shaketable.chaos.faults.storage.rules import Effect, Rule, Struck
 from shaketable.chaos.targets import Hit
-from shaketable.clusters.protocol import ClusterError
 
 
 class HurtStorage(Fault):
     name, thing, heals, observe_within_s = "hurt_storage", "cluster", True, 120.0
+    storages = ("s3",)
 
     def __init__(
         self, effect: Effect = "slow_down", methods: tuple[str, ...] = (), key: str = "*", probability: float = 1.0,
@@ -26,19 +26,16 @@ class HurtStorage(Fault):
         self._struck: Struck | None = None
 
     def inject(self, scene: Scene, hit: Hit) -> None:
-        if scene.gateway is None:
-            raise ClusterError(
-                "hurt_storage: this run's storage is a directory, not reached through the S3 gateway"
-            )
-        self._struck = scene.gateway.add(self.rule)
+        if scene.storage.gateway is not None:
+            self._struck = scene.storage.gateway.add(self.rule)
 
     def observe(self, scene: Scene, hit: Hit) -> str | None:
         """The gateway has counted a request that it hurt."""
         return told(self._struck)
 
     def heal(self, scene: Scene, hit: Hit) -> None:
-        if self._struck is not None and scene.gateway is not None:
-            scene.gateway.remove(self._struck)
+        if self._struck is not None and scene.storage.gateway is not None:
+            scene.storage.gateway.remove(self._struck)
 
 
 def told(struck: Struck | None) -> str | None:

@@ -24,7 +24,7 @@ from shaketable.chaos.invariants.ledger import (
     unfounded,
 )
 from shaketable.chaos.invariants.setting_aside import wrongly_set_aside
-from shaketable.chaos.invariants.view import CLOCK_SKEW_S, Attempt, History
+from shaketable.chaos.invariants.view import CLOCK_SKEW_S, HURT_STORAGE, Attempt, History
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"
@@ -277,6 +277,6 @@ def _storage_ended_it(history: History, last: End) -> bool:
     """An outage that somebody caused, or damage that left no checkpoint: then no budget has to be spent."""
     landed = {event.name for event in history.all(FaultObserved)}
     if last.cause == "storage_outage":
-        return "hurt_storage" in landed
+        return bool(HURT_STORAGE & landed)
     gone = history.quarantined() | history.deleted()
     return "damage_checkpoint" in landed and {commit.checkpoint for commit in history.commits} <= gone

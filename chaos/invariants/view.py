@@ -43,6 +43,9 @@ from shaketable.chaos.naming import is_bundled, is_command
 from shaketable.chaos.plan import Configuration, Expect
 
 CLOCK_SKEW_S = 0.5
+HURT_STORAGE = frozenset(
+    {"hurt_storage", "fill_disk", "deny_writes"}
+)  # faults that keep a run from its storage
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -207,7 +210,7 @@ class History:
     def storage_out_of_reach(self) -> bool:
         """The storage was still hurt when the last driver exited: that could not end its attempt in the log, nor remove
         anything."""
-        hurt = {event.fault for event in self.all(FaultObserved) if event.name == "hurt_storage"}
+        hurt = {event.fault for event in self.all(FaultObserved) if event.name in HURT_STORAGE}
         exits = [launch.exited.at_s for launch in self.launches if launch.exited is not None]
         healed = {e.fault for e in self.all(FaultHealed) if exits and e.at_s < max(exits)}
         return bool(hurt - healed) and bool(self.attempts) and self.attempts[-1].end is None

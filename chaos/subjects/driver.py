@@ -64,7 +64,16 @@ def _connect(spec: Spec) -> None:
         address=spec.address,
         log_to_driver=False,
         job_config=JobConfig(_py_driver_sys_path=spec.paths),
+        runtime_env=_environment(spec.storage_path),
     )
+
+
+def _environment(storage_path: str) -> dict[str, Any]:
+    """Ray's workers have the environment of their raylet, not of the driver: keys and endpoint of an object store
+    travel with the job, as a user's would."""
+    if not storage_path.startswith("s3://"):
+        return {}
+    return {"env_vars": {name: value for name, value in os.environ.items() if name.startswith("AWS_")}}
 
 
 def _drive(launch: Launch, job: Job, witness: Witness) -> int:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
         add_node,
         after,
         damage_checkpoint,
+        deny_writes,
         drain_node,
         event,
+        fill_disk,
         freeze_driver,
         freeze_node,
         freeze_worker,
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Recorder", "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "damage_checkpoint",
-    "drain_node", "event", "freeze_driver", "freeze_node", "freeze_worker", "hang_worker", "hurt_storage",
+    "deny_writes", "drain_node", "event", "fill_disk", "freeze_driver", "freeze_node", "freeze_worker",
+    "hang_worker", "hurt_storage",
     "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake", "sigint_driver",
     "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state", "step",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,12 @@ from typing import Any
 import pytest
 
 TORN = b"torn"
+
+
+def can_mount() -> bool:
+    """Whether this process may mount a disk (`storage: disk`)."""
+    tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True)
+    return os.geteuid() == 0 and tried.returncode == 0
 
 
 class Killed(BaseException):

@@ -6,7 +6,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -30,9 +30,12 @@ from shaketable.chaos.history import (
     Stepped,
     WorkerStarted,
 )
-from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
+from shaketable.chaos.landing import Armed
+from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan, StorageKind
 from shaketable.chaos.schedule import Schedule
+from shaketable.chaos.storage import Storage, storage_for
 from shaketable.chaos.targets import Hit
+from shaketable.suites.tests.disk import can_mount
 from shaketable.suites.tests.plain_cluster import PlainCluster, ignoring, sleeper
 
 SETTLED_WITHIN_S = 120.0
@@ -53,6 +56,8 @@ FAULT_PLANS = {
     "freeze_driver": FaultPlan("freeze_driver", None, AT),
     "relaunch_driver": FaultPlan("relaunch_driver", None, AT),
     "hurt_storage": FaultPlan("hurt_storage", None, AT, {"effect": "slow_down", "methods": ["GET"]}),
+    "fill_disk": FaultPlan("fill_disk", None, AT),
+    "deny_writes": FaultPlan("deny_writes", None, AT),
     "damage_checkpoint": FaultPlan("damage_checkpoint", None, AT),
     "reached": FaultPlan("reached", None, AT),
 }
@@ -72,9 +77,8 @@ class Stage:
         self.gateway = Gateway("http://127.0.0.1:9").__enter__()
         self._over = threading.Event()
         threading.Thread(target=self._ask, daemon=True).start()
-        self.scene = Scene(
-            self.cluster, self.collector, self, folder / "witness", folder / "storage", self.gateway
-        )
+        storage = Storage(str(folder / "storage"), folder / "storage", self.gateway)
+        self.scene = Scene(self.cluster, self.collector, self, folder / "witness", storage)
 
     def start(self, changed: dict[str, Any]) -> int:
         self.started.append(sleeper())
@@ -119,14 +123,32 @@ class Stage:
 
     def play(self, *plans: FaultPlan, steps: int = 5) -> list[AnyEvent]:
         """The run takes `steps` steps and is over."""
-        schedule = Schedule(engine.arm(Plan("t", Configuration(), plans, Expect())), self.scene, 0, print)
+        storage = next(
+            one for one in get_args(StorageKind) if all(one in FAULTS[p.name].storages for p in plans)
+        )
+        plan = Plan("t", Configuration(storage=storage), plans, Expect())
+        with self._disk(plan.configuration):
+            return self._play(engine.arm(plan), steps)
+
+    def _disk(self, configuration: Configuration) -> contextlib.AbstractContextManager[Any]:
+        if configuration.storage != "disk":
+            return contextlib.nullcontext()
+        if not can_mount():
+            pytest.skip("mounting takes root and the right to")
+        self.storage.parent.mkdir()
+        return storage_for(configuration, self.storage.parent)
+
+    def _play(self, armed: list[Armed], steps: int) -> list[AnyEvent]:
+        schedule = Schedule(armed, self.scene, 0, print)
         schedule.begin()
         self.introduce()
         for step in range(1, steps + 1):
             self.step(step)
-        assert schedule.wait(lambda: True, SETTLED_WITHIN_S)
-        schedule.close(5)
-        schedule.heal_all()
+        try:
+            assert schedule.wait(lambda: True, SETTLED_WITHIN_S)
+        finally:
+            schedule.close(5)
+            schedule.heal_all()
         return self.collector.snapshot()
 
     def close(self) -> None:

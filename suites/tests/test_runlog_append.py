@@ -16,7 +16,7 @@ from shaketable.runtime.errors import (
     StorageUnsettled,
 )
 from shaketable.runtime.records import AnyRecord, RunFinished
-from shaketable.runtime.runlog import RunLog, open_run
+from shaketable.runtime.runlog import RunLog, append_settled, open_run
 from shaketable.runtime.storage import LocalRecords
 from shaketable.suites.tests.log_examples import CONFIGURATION, ended, opened, started
 
@@ -133,6 +133,21 @@ def test_a_full_disk_leaves_the_number_free(log: RunLog, monkeypatch: pytest.Mon
         assert not isinstance(error.value, StorageUnsettled)
     assert names(log) == ["0000000001.json"]
     assert log.append(RunFinished(term=1, metrics={}))[0] == 2
+
+
+def test_rights_that_are_taken_away_between_write_and_link_are_waited_for(
+    log: RunLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, refusals = os.link, iter([True, True])
+
+    def refused_twice(old: Path, new: Path) -> None:
+        if next(refusals, False):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        link(old, new)
+
+    monkeypatch.setattr(os, "link", refused_twice)
+    assert append_settled(log, started(1), within_s=10.0)[0] == 2
+    assert names(log) == ["0000000001.json", "0000000002.json"]
 
 
 def test_data_is_synced_before_the_name_appears_and_the_directory_after(

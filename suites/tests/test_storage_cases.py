@@ -11,7 +11,9 @@ import pytest
 from shaketable import (
     after,
     damage_checkpoint,
+    deny_writes,
     event,
+    fill_disk,
     hurt_storage,
     rank,
     relaunch_driver,
@@ -59,6 +61,8 @@ CASES: dict[str, list[FaultPlan]] = {
     "credentials expire": [hurt_storage(AT, "expired_credentials", times=20)],
     "connections reset": [hurt_storage(AT, "reset", probability=0.3)],
     "short outage": [hurt_storage(AT, "outage", times=30)],
+    "disk full": [fill_disk(AT, until=after(0))],
+    "no right to write": [deny_writes(AT, until=after(0))],
     "driver killed before the commit": [
         sigkill_driver(at=event("upload_started", nth=2)), relaunch_driver(at=event("driver_exited")),
     ],
@@ -124,6 +128,17 @@ def test_what_is_killed_in_the_middle_of_an_upload_leaves_no_checkpoint_and_no_f
         fault(rank(0), at=event("upload_started", nth=2, after=0)),
     ]
     assert digest_is_right(shaken(tmp_path, faults, seed, max_failures=1, charged={"max_failures": 1}))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fault", [fill_disk, deny_writes])
+def test_a_disk_that_takes_nothing_for_too_long_ends_the_run_with_what_is_safe(
+    tmp_path: Path, fault: Any, seed: int
+) -> None:
+    faults = [fault(event("committed", nth=2))]
+    result = shaken(tmp_path, faults, seed, storage_outage_s=30.0, outcome="failed")
+    (end,) = (event for event in result.events if isinstance(event, RunEnded))
+    assert "Safe is the commit of report 10" in (end.error or "")
 
 
 @pytest.mark.parametrize("seed", range(3))

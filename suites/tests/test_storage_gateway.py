@@ -16,7 +16,8 @@ from obstore.store import S3Store
 
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.faults.storage.rules import Effect, Rule
-from shaketable.suites.tests.s3_rig import ENVIRONMENT, s3, s3_server
+from shaketable.chaos.faults.storage.server import KEYS
+from shaketable.suites.tests.s3_rig import s3, s3_server
 
 pytest.importorskip("aiohttp")
 from shaketable.chaos.faults.storage.gateway import Gateway
@@ -140,7 +141,7 @@ def test_a_client_that_retries_gets_through_a_fifth_of_failures(gateway: Gateway
 def test_pyarrow_s_client_is_hurt_as_well(gateway: Gateway, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fs = pytest.importorskip("pyarrow.fs")
     client = fs.S3FileSystem(
-        endpoint_override=gateway.endpoint, access_key="test", secret_key="test", region=ENVIRONMENT["AWS_REGION"],
+        endpoint_override=gateway.endpoint, access_key="test", secret_key="test", region=KEYS["AWS_REGION"],
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1), request_timeout=30, connect_timeout=10,
     )  # fmt: skip
     path = f"{s3.removeprefix('s3://')}/run/file"

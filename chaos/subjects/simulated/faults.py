@@ -16,7 +16,12 @@ from shaketable.chaos.history import NodeJoined
 from shaketable.chaos.subjects.simulated.agent import Worker
 from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
 from shaketable.chaos.subjects.simulated.injection import Injection, Scene
-from shaketable.chaos.subjects.simulated.storage_faults import DamageCheckpointInjection, HurtStorageInjection
+from shaketable.chaos.subjects.simulated.storage_faults import (
+    DamageCheckpointInjection,
+    DenyWritesInjection,
+    FillDiskInjection,
+    HurtStorageInjection,
+)
 from shaketable.chaos.targets import Hit
 from shaketable.clusters.protocol import ClusterError
 from shaketable.clusters.simulated_nodes import SimulatedNode
@@ -241,6 +246,7 @@ INJECTIONS: dict[str, Callable[[Scene, Fault, Hit], Injection]] = {
     for injection in (
         SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigkillNode, FreezeNode, SigtermNode,
         DrainNodeInjection, AddNode, SigkillDriver, SigtermDriver, SigintDriver, Relaunch, Reached,
-        HurtStorageInjection, DamageCheckpointInjection, FreezeDriverInjection,
+        HurtStorageInjection, FillDiskInjection, DenyWritesInjection, DamageCheckpointInjection,
+        FreezeDriverInjection,
     )
 }  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from shaketable.chaos.faults.damage_checkpoint import DamageCheckpoint, damaged
 from shaketable.chaos.faults.hurt_storage import HurtStorage, told
-from shaketable.chaos.faults.storage.rules import Struck
+from shaketable.chaos.faults.storage.rules import Rule, Struck
 from shaketable.chaos.subjects.simulated.injection import Injection
 
 
@@ -26,6 +26,31 @@ class HurtStorageInjection(Injection):
     def heal(self) -> None:
         rules = self.run.world.records.hurt.struck
         rules[:] = [struck for struck in rules if struck is not self.struck]
+
+
+@dataclass
+class RefusesWrites(Injection):
+    """Nothing new is taken; what is there can be read and deleted."""
+
+    struck: Struck = field(default_factory=lambda: Struck(Rule("internal_error", ("PUT",))))
+
+    def inject(self) -> None:
+        self.run.world.records.hurt.struck.append(self.struck)
+
+    def observe(self) -> str | None:
+        return f"{self.struck.hits[0]} refused" if self.struck.done else None
+
+    def heal(self) -> None:
+        rules = self.run.world.records.hurt.struck
+        rules[:] = [struck for struck in rules if struck is not self.struck]
+
+
+class FillDiskInjection(RefusesWrites):
+    name = "fill_disk"
+
+
+class DenyWritesInjection(RefusesWrites):
+    name = "deny_writes"
 
 
 @dataclass
