@@ -3,6 +3,7 @@ Whatever happens, the digest of the run without faults comes out, or an ending t
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,14 @@ from shaketable import (
     sigkill_worker,
     step,
 )
+from shaketable.chaos import simulation
+from shaketable.chaos.engine import arm
+from shaketable.chaos.experiment_file import load
 from shaketable.chaos.history import CheckpointQuarantined, FaultObserved, Resumed, RunEnded
+from shaketable.chaos.judge import judge
 from shaketable.chaos.plan import FaultPlan
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
+from shaketable.suites import catalogue
 from shaketable.suites.shaking import Shaken
 
 JOB = {"steps": 40, "checkpoint_every": 5, "step_s": 0.2}
@@ -106,6 +112,20 @@ def test_a_damaged_checkpoint_is_quarantined_and_the_one_before_it_resumed(
     given_up = [event for event in result.events if isinstance(event, CheckpointQuarantined)]
     resumed = [event.step for event in result.events if isinstance(event, Resumed)]
     assert len(given_up) == 1 and resumed[-1] < 10 and digest_is_right(result)
+
+
+def test_the_experiment_proves_nothing_where_another_checkpoint_than_the_damaged_one_is_read() -> None:
+    plan = load(catalogue.FOLDER / "checkpoint-corrupt.yaml").plan
+    damage, kill, given_up = plan.faults
+    later = dataclasses.replace(kill, at=event("committed", nth=4))
+    played = simulation.play(plan, arm(plan))
+    assert judge(played.events).verdict == "PASS"
+    plan = dataclasses.replace(plan, faults=(damage, later, given_up))
+    judgement = judge(simulation.play(plan, arm(plan)).events)
+    assert (
+        judgement.verdict == "INVALID"
+        and "{event: checkpoint_quarantined} never came true" in judgement.reason
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
