@@ -276,7 +276,8 @@ class NodeQuarantined(Event, frozen=True, kw_only=True, tag="node_quarantined"):
 
 class AttemptEnded(Event, frozen=True, kw_only=True, tag="attempt_ended"):
     """`cause` and `account` in the words of docs/semantics.md; account None: nothing charged. `rank`: whose error,
-    death or node it was, where the subject says so."""
+    death or node it was, where the subject says so. `retried`: calls to the storage that failed and were made again,
+    who -> kind -> how many."""
 
     term: int
     attempt: int
@@ -284,6 +285,7 @@ class AttemptEnded(Event, frozen=True, kw_only=True, tag="attempt_ended"):
     account: str | None
     detail: str = ""
     rank: int | None = None
+    retried: dict[str, dict[str, int]] = {}
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):

@@ -7,7 +7,7 @@ it hosted. How it is drawn is `drawing.py`'s business.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -81,6 +81,7 @@ class AttemptRow:
     kind: str
     account: str
     detail: str
+    retried: str  # of the storage, in words
 
 
 def timeline(events: Sequence[h.AnyEvent]) -> Timeline | None:
@@ -211,7 +212,17 @@ def _attempt_row(clock: _Clock, start: h.AttemptStarted) -> AttemptRow:
         kind=ENDINGS.get(cause, "bad") if ended else "mute",
         account=(ended.account or "") if ended else "",
         detail=ended.detail if ended else "",
+        retried=_retried(ended.retried) if ended else "",
     )
+
+
+def _retried(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """`storage asked again: driver append 3; rank 0 upload 5`."""
+    parts = [
+        f"{who} {', '.join(f'{kind} {n}' for kind, n in sorted(of.items()))}"
+        for who, of in sorted(counts.items())
+    ]
+    return f"storage asked again: {'; '.join(parts)}" if parts else ""
 
 
 def _commits(clock: _Clock) -> Lane:

@@ -147,6 +147,7 @@ class _Loop:
         self._pending_report: msg.Report | None = None
         self._reported_s = 0.0
         self._staged_bytes = 0  # that wait for the storage
+        self._retried = retries.News()
         self._heard_s = time.monotonic()
         self._beat_s = 0.0
         self._server: subprocess.Popen[bytes] | None = None
@@ -177,6 +178,8 @@ class _Loop:
         timeout = _COALESCE_S if self._pending_report else heartbeat
         for key, _ in self._selector.select(timeout):
             key.data()
+        if counts := self._retried.take():  # before what came of it is told
+            self._driver.send(msg.Retried(counts=counts))
         while self._done:
             self._done.popleft()()
         self._pass_on_report()

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from shaketable.runtime import checkpoints, rayview, stacks, wire
+from shaketable.runtime import checkpoints, rayview, retries, stacks, wire
 from shaketable.runtime import events as ev
 from shaketable.runtime import messages as msg
 from shaketable.runtime.agent import AgentSpec
@@ -33,7 +33,7 @@ from shaketable.runtime.controller import Controller, Settings
 from shaketable.runtime.errors import Fenced, LogViolation, NumberTaken, StorageError
 from shaketable.runtime.leases import Leases
 from shaketable.runtime.pipeline import Pipeline
-from shaketable.runtime.records import AnyRecord
+from shaketable.runtime.records import AnyRecord, AttemptEnded
 from shaketable.runtime.runlog import RunLog, append_settled
 from shaketable.runtime.topology import SliceShape
 from shaketable.runtime.wire import Channel, ChannelClosed
@@ -96,6 +96,7 @@ class Executor:
         self._secret = secrets.token_bytes(32)
         self._log_calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._state = str(self.controller.state)
+        self._retried, self._tally = retries.News(), retries.Tally()
         path = hashlib.sha256(str(log.run_path).encode()).hexdigest()[:16]
         self._key = f"{path}-t{log.state.term}"
 
@@ -240,6 +241,9 @@ class Executor:
             call()
 
     def _append(self, record: AnyRecord) -> None:
+        if isinstance(record, AttemptEnded):
+            self._tally.add("driver", self._retried.take())
+            record = msgspec.structs.replace(record, retried=self._tally.take())
         self._log_calls.put(lambda: self._append_on_thread(record))
 
     def _append_on_thread(self, record: AnyRecord) -> None:
@@ -420,6 +424,8 @@ class Executor:
         elif isinstance(message, msg.Stacks):
             self._log_calls.put(lambda: self._save_stacks(message))
             self._feed(ev.StacksTaken(message.attempt, message.rank, message.where))
+        elif isinstance(message, msg.Retried):
+            self._tally.add(f"rank {peer.rank}", message.counts)
         elif isinstance(message, msg.Unfit):
             peer.unfit = message.detail  # it leaves now
 

@@ -155,6 +155,12 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     pass
 
 
+class Retried(Message, frozen=True, kw_only=True, tag="retried"):
+    """What this agent has had to ask of the storage again since it last said so, by kind of call."""
+
+    counts: dict[str, int]
+
+
 class Entered(Message, frozen=True, kw_only=True, tag="entered"):
     attempt: int
     rank: int
@@ -278,8 +284,8 @@ class Reaped(Message, frozen=True, kw_only=True, tag="reaped"):
 
 AnyMessage = (
     Setup | Ping | Fork | Kill | TakeStacks | Shutdown | HoldBegin | HoldUntil | HoldCancelled | Preemption | Delivery
-    | Task | Restored | UploadDone | Hello | Ready | Unfit | Beat | Entered | Finished | Failed | Broken | Stopped
-    | Stacks | Report | Uploaded | UploadFailed | HoldAnswer | HoldReached | Contribution | Warm | ForkChild | Forked
+    | Task | Restored | UploadDone | Hello | Ready | Unfit | Beat | Retried | Entered | Finished | Failed | Broken
+    | Stopped | Stacks | Report | Uploaded | UploadFailed | HoldAnswer | HoldReached | Contribution | Warm | ForkChild | Forked
     | Reaped
 )  # fmt: skip
 

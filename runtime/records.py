@@ -20,6 +20,11 @@ Cause = Literal[
 ]  # fmt: skip
 
 
+# Calls to the storage that failed and were made again since the attempt before: who ("driver", "rank 0") -> kind -> how
+# many. The driver's include what opened the run; the append of the record itself is not in it any more.
+Retried = dict[str, dict[str, int]]
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """`id` and `at_s` (wall clock, for people) are set by the run log when it appends."""
 
@@ -85,6 +90,7 @@ class AttemptEnded(Record, frozen=True, kw_only=True, tag="attempt_ended"):
     rank: int | None = None
     node_id: str | None = None
     settled_s: float = 0.0
+    retried: Retried = {}
 
 
 class NodeQuarantined(Record, frozen=True, kw_only=True, tag="node_quarantined"):

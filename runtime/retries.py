@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import stamina
@@ -53,3 +53,30 @@ def counts() -> dict[str, int]:
     """How many calls of each kind failed and were made again, or given up, since this process began."""
     with _lock:
         return dict(_counts)
+
+
+class News:
+    """What has been retried since it was last asked for."""
+
+    def __init__(self) -> None:
+        self._told: Counter[str] = Counter()
+
+    def take(self) -> dict[str, int]:
+        now = Counter(counts())
+        new, self._told = now - self._told, now
+        return dict(new)
+
+
+class Tally:
+    """Who has retried what since the last attempt ended, as its record has it."""
+
+    def __init__(self) -> None:
+        self._by_whom: dict[str, Counter[str]] = {}
+
+    def add(self, who: str, counts: Mapping[str, int]) -> None:
+        if counts:
+            self._by_whom.setdefault(who, Counter()).update(counts)
+
+    def take(self) -> dict[str, dict[str, int]]:
+        taken, self._by_whom = self._by_whom, {}
+        return {who: dict(counts) for who, counts in sorted(taken.items())}

@@ -97,6 +97,7 @@ def as_event(number: int, record: records.AnyRecord) -> Event | None:
                 account=account,
                 detail=record.detail,
                 rank=record.rank,
+                retried=record.retried,
             )
         case _:
             return None

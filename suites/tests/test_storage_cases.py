@@ -28,10 +28,11 @@ from shaketable import (
 from shaketable.chaos import simulation
 from shaketable.chaos.engine import arm
 from shaketable.chaos.experiment_file import load
-from shaketable.chaos.history import CheckpointQuarantined, FaultObserved, Resumed, RunEnded
+from shaketable.chaos.history import AttemptEnded, CheckpointQuarantined, FaultObserved, Resumed, RunEnded
 from shaketable.chaos.judge import judge
 from shaketable.chaos.plan import FaultPlan
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
+from shaketable.reports.timeline import attempts
 from shaketable.suites import catalogue
 from shaketable.suites.shaking import Shaken
 
@@ -112,6 +113,20 @@ def test_a_damaged_checkpoint_is_quarantined_and_the_one_before_it_resumed(
     given_up = [event for event in result.events if isinstance(event, CheckpointQuarantined)]
     resumed = [event.step for event in result.events if isinstance(event, Resumed)]
     assert len(given_up) == 1 and resumed[-1] < 10 and digest_is_right(result)
+
+
+def test_what_had_to_be_asked_of_the_storage_again_is_in_the_history_and_in_the_report(
+    tmp_path: Path,
+) -> None:
+    faults = [
+        hurt_storage(AT, "slow_down", ("PUT",), CHECKPOINTS, times=5),
+        hurt_storage(AT, "slow_down", ("PUT",), LOG, times=2),
+    ]
+    result = shaken(tmp_path, faults, 0, num_workers=1, nodes=1)
+    (ended,) = (event for event in result.events if isinstance(event, AttemptEnded))
+    assert ended.retried == {"driver": {"append": 2}, "rank 0": {"upload": 5}}
+    (row,) = attempts(result.events)
+    assert row.retried == "storage asked again: driver append 2; rank 0 upload 5"
 
 
 def test_the_experiment_proves_nothing_where_another_checkpoint_than_the_damaged_one_is_read() -> None:

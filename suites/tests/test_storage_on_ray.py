@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shaketable import deny_writes, event, fill_disk, hurt_storage, rank, shake, sigkill_worker, step
-from shaketable.chaos.history import FaultObserved, RunEnded
+from shaketable.chaos.history import AttemptEnded, FaultObserved, RunEnded
 from shaketable.chaos.plan import FaultPlan
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
 from shaketable.suites.tests.disk import can_mount
@@ -45,6 +45,7 @@ def test_a_run_in_an_object_store_survives(tmp_path: Path, case: str) -> None:
         storage_path=tmp_path / "result", max_failures=1, charged=charged,
     )  # fmt: skip
     assert result.metrics["digest"] == lineage(ChainConfig.of(JOB), 40)[40]
+    assert case == "slow" or any(end.retried for end in result.events if isinstance(end, AttemptEnded))
 
 
 def test_an_outage_of_the_object_store_beyond_the_limit_ends_the_run_with_what_is_safe(

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from shaketable.chaos.history import RunEnded
 from shaketable.chaos.plan import Configuration, Outcome
 from shaketable.chaos.subjects.budgets import LABEL, failure_config
@@ -33,7 +35,8 @@ from shaketable.runtime.errors import (
     StorageUnsettled,
 )  # fmt: skip
 from shaketable.runtime.pipeline import Pipeline
-from shaketable.runtime.records import AnyRecord
+from shaketable.runtime.records import AnyRecord, AttemptEnded
+from shaketable.runtime.retries import Tally
 from shaketable.runtime.reuse import recordable
 from shaketable.runtime.runlog import RunLog, take_over
 from shaketable.runtime.settings import settings_of
@@ -122,6 +125,7 @@ class SimulatedDriver:
         self._unwatch: Callable[[], None] = lambda: None
         self._signal = 0
         self._group: Group | None = None
+        self.retried = Tally()
         world.timeline.later(world.draw(world.pace.launch), self._open)
 
     # ---- opening
@@ -272,6 +276,8 @@ class SimulatedDriver:
     # ---- the log
 
     def _append(self, record: AnyRecord) -> None:
+        if isinstance(record, AttemptEnded):
+            record = msgspec.structs.replace(record, retried=self.retried.take())
         pace = self.world.pace
         began_s = self.world.timeline.now
         self.world.timeline.later(self.world.draw_slow(pace.append), self._write, record, began_s)
@@ -283,6 +289,7 @@ class SimulatedDriver:
         try:
             number, stored = self._log.append(record)
         except StorageUnsettled as error:
+            self.retried.add("driver", {"append": 1})
             if timeline.now - began_s < self._config.storage_outage_s:
                 timeline.later(self.world.draw((0.1, 1.0)), self._write, record, began_s)
             else:

@@ -333,6 +333,7 @@ class Group:
         if answer.lost:
             self.world.checkpoints.upload(name, path, content)
         if answer.refused or answer.lost:
+            agent.driver.retried.add(f"rank {worker.fork.rank}", {"upload": 1})
             if timeline.now - began_s > agent.driver.storage_outage_s:
                 self._outage(worker, index, answer.refused)
             else:
