@@ -98,8 +98,6 @@ def not_simulated(plan: Plan) -> str:
         return f"the subject {configuration.subject} cannot be simulated: run it with cluster: local"
     if not (configuration.job.startswith("shaketable.") and configuration.job.endswith(":hash_chain")):
         return f"the job {configuration.job} needs real processes: run it with cluster: local"
-    if any(fault.name == "freeze_driver" for fault in plan.faults):
-        return "a frozen driver cannot be simulated: run it with cluster: local"
     return ""
 
 
@@ -139,8 +137,10 @@ class _Play:
         self._committing = [each for each in armed if each.trigger.condition.commits]
         for each in armed:
             self._sort_in(each, None)
-        self._until: list[Armed] = []
+        self._until: list[Armed] = []  # those that have fired
+        self._to_heal = [each for each in armed if each.until is not None]
         self._until_wants: set[type | int | None] = set()  # what any of them can be fed with now
+        self._look_at_until()
         self._step: int | None = None
         self._on_the_way = 0
         self._broken, self._late = True, False
@@ -265,7 +265,7 @@ class _Play:
         if waiting and not below:
             self._hold_against(event, waiting)
         if kind in self._until_wants or number in self._until_wants or kind is Committed:
-            for armed in self._until:
+            for armed in self._to_heal:
                 if armed.until is not None and armed.until.feed(event):
                     self._heal_if_due(armed)
             self._look_at_until()
@@ -286,7 +286,6 @@ class _Play:
                 self._look_at_steps()
             if armed.until is not None:
                 self._until.append(armed)
-                self._look_at_until()
             self._on_the_way += 1
             self._trigger(armed, event)
 
@@ -305,7 +304,7 @@ class _Play:
 
     def _look_at_until(self) -> None:
         self._until_wants = {
-            armed.until.wants for armed in self._until if armed.until and not armed.until.fired
+            armed.until.wants for armed in self._to_heal if armed.until and not armed.until.fired
         }
 
     def _look_at_steps(self) -> None:

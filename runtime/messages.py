@@ -285,8 +285,8 @@ class Reaped(Message, frozen=True, kw_only=True, tag="reaped"):
 AnyMessage = (
     Setup | Ping | Fork | Kill | TakeStacks | Shutdown | HoldBegin | HoldUntil | HoldCancelled | Preemption | Delivery
     | Task | Restored | UploadDone | Hello | Ready | Unfit | Beat | Retried | Entered | Finished | Failed | Broken
-    | Stopped | Stacks | Report | Uploaded | UploadFailed | HoldAnswer | HoldReached | Contribution | Warm | ForkChild | Forked
-    | Reaped
+    | Stopped | Stacks | Report | Uploaded | UploadFailed | HoldAnswer | HoldReached | Contribution | Warm | ForkChild
+    | Forked | Reaped
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

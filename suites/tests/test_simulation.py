@@ -57,7 +57,7 @@ def test_an_experiment_file_comes_to_the_same_verdict_in_simulation(path: Path) 
 def test_only_what_needs_real_processes_is_not_simulated() -> None:
     names = {entry.name for entry in catalogue()} - {path.stem for path in SIMULATED}
     assert names == {entry.name for entry in catalogue() if "processes" in entry.tags}
-    assert names == {"driver-frozen", "torch-ddp-worker-crash"}
+    assert names == {"torch-ddp-worker-crash"}
 
 
 def test_every_fault_has_its_counterpart_in_simulation() -> None:

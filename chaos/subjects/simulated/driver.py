@@ -4,11 +4,12 @@ pipeline and run log. It can be killed at any moment; what was on its way to it 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -95,12 +96,30 @@ def on_tpu(configuration: Configuration) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_Own = TypeVar("_Own", bound=Callable[..., None])
+
+
+def _own(method: _Own) -> _Own:
+    """What the driver's own process does: not while that is stopped, but as soon as it goes on."""
+
+    @functools.wraps(method)
+    def when_it_runs(self: SimulatedDriver, *arguments: Any) -> None:
+        if self.frozen:
+            self.put_off.append((method, arguments))
+        else:
+            method(self, *arguments)
+
+    return when_it_runs  # type: ignore[return-value]
+
+
 class SimulatedDriver:
     def __init__(
         self, world: World, given: Given, launch: int, exited: Callable[[int, int], None], *, hosts: int = 1
     ) -> None:
         self.world, self.pid, self.launch = world, world.pid(), launch
         self.alive, self._gone = True, False  # it still runs the run; its process is no more
+        self.frozen, self._frozen_s, self._freezes = False, 0.0, 0
+        self.put_off: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # until it is thawed
         self._exited, self._hosts = exited, hosts
         self._given = given
         self._scaling, self._config = given.scaling, given.run
@@ -130,6 +149,7 @@ class SimulatedDriver:
 
     # ---- opening
 
+    @_own
     def _open(self) -> None:
         if not self.alive:
             return
@@ -217,13 +237,17 @@ class SimulatedDriver:
         self._pipeline.run()
 
     def hear(self, agent: SimulatedAgent, event: ev.Event) -> None:
-        if self._peers.get(agent.number) is agent:
+        if self.frozen:  # as `_own` does, which is too slow for what comes that often
+            self.put_off.append((SimulatedDriver.hear, (agent, event)))
+        elif self._peers.get(agent.number) is agent:
             self.feed(event)
 
+    @_own
     def hear_ready(self, agent: SimulatedAgent, event: ev.AgentReady) -> None:
         agent.ready = agent.ready or self._peers.get(agent.number) is agent
         self.hear(agent, event)
 
+    @_own
     def hear_contribution(self, agent: SimulatedAgent, meet: Callable[[], None]) -> None:
         if self.alive and self._peers.get(agent.number) is agent:
             meet()
@@ -237,6 +261,40 @@ class SimulatedDriver:
         if self._group is not None:
             self._group.plan_anew()
 
+    # ---- stopped and thawed (SIGSTOP, SIGCONT)
+
+    def freeze(self) -> None:
+        """Its sockets stay open, so nobody is told; its agents hear nothing any more."""
+        if self._gone or self.frozen:
+            return
+        self.frozen, self._frozen_s, self._freezes = True, self.world.timeline.now, self._freezes + 1
+        self.world.timeline.later(self._config.driver_lease_s, self._lease_over, self._freezes)
+
+    def _lease_over(self, count: int) -> None:
+        """Its agents have had no word for `driver_lease_s`: they end, and give back what they were placed in."""
+        if not self.frozen or self._freezes != count:
+            return
+        for unit in self._units.values():
+            for agent in [agent for agent in unit.agents if agent.alive]:
+                agent.end(broken=True)
+                self.world.cluster.give_back(unit.lease)
+
+    def thaw(self) -> None:
+        """It finds in its sockets what was sent meanwhile, then that its loop stood still, then its timers."""
+        if not self.frozen:
+            return
+        self.frozen, gap_s = False, self.world.timeline.now - self._frozen_s
+        put_off, self.put_off = self.put_off, []
+        timers = [each for each in put_off if each[0].__name__ == "on_time"]
+        for method, arguments in [each for each in put_off if each not in timers]:
+            method(self, *arguments)
+        self.paused(gap_s)
+        if gap_s > self.fence_check_s:
+            self.check_fence()
+        for method, arguments in timers:
+            method(self, *arguments)
+
+    @_own
     def paused(self, seconds: float) -> None:
         """The whole machine stood still, and its clock did not."""
         if self._controller is not None and self._controller.attempt is not None:
@@ -245,6 +303,7 @@ class SimulatedDriver:
     def rank_of(self, agent: SimulatedAgent) -> int:
         return self._ranks.get(agent.number, 0)
 
+    @_own
     def _look_at_nodes(self) -> None:
         if self.world.cluster.view == self._looked_at:
             return
@@ -254,6 +313,7 @@ class SimulatedDriver:
             self._view = seen
             self.feed(ev.NodesChanged(*seen))
 
+    @_own
     def _tell_nodes(self) -> None:
         """The answer to who asks."""
         self._looked_at, self._view = self.world.cluster.view, self._seen()
@@ -268,6 +328,7 @@ class SimulatedDriver:
         )  # fmt: skip
         return view, () if self._slices is None else self._slices.reasons()
 
+    @_own
     def on_time(self, timer: ev.Timer, mark: int) -> None:
         """A timer of the controller is due."""
         if self._timers.get(timer) == mark:
@@ -282,6 +343,7 @@ class SimulatedDriver:
         began_s = self.world.timeline.now
         self.world.timeline.later(self.world.draw_slow(pace.append), self._write, record, began_s)
 
+    @_own
     def _write(self, record: AnyRecord, began_s: float) -> None:
         if not self.alive or self._log is None:
             return
@@ -301,11 +363,13 @@ class SimulatedDriver:
         else:
             timeline.later(self.world.draw(self.world.pace.append), self._appended, number, stored)
 
+    @_own
     def _appended(self, number: int, record: AnyRecord) -> None:
         if self.alive and self._scribe is not None:
             self._scribe.on_record(number, record)
             self._pipeline.appended()
 
+    @_own
     def check_fence(self) -> None:
         """Every `fence_check_s`; in virtual time only once another driver has opened the run."""
         if not self.alive or self._log is None or self._controller is None:
@@ -365,6 +429,7 @@ class SimulatedDriver:
             case ev.FinishRun():
                 self._finish(command)
 
+    @_own
     def _delete(self, checkpoint: str) -> None:
         self._remove(checkpoint)
 
@@ -424,6 +489,7 @@ class SimulatedDriver:
     def _lease(self, number: int, tier: str = "", avoid: tuple[str, ...] = ()) -> Lease:
         return Lease(lambda nodes: self._placed(number, nodes), lambda: self._unplaced(number), tier, avoid)
 
+    @_own
     def _placed(self, number: int, nodes: tuple[SimulatedNode, ...]) -> None:
         unit = self._units.get(number)
         if unit is None or not self.alive:
@@ -435,6 +501,7 @@ class SimulatedDriver:
         if number in self._units:
             self._start_agents(unit, number)
 
+    @_own
     def _unplaced(self, number: int) -> None:
         unit = self._units.get(number)
         if unit is not None:
@@ -450,6 +517,7 @@ class SimulatedDriver:
             took = self.world.draw(self.world.pace.agent)
             self.world.timeline.later(took, self._agent_up, number, unit.generation, node)
 
+    @_own
     def _agent_up(self, number: int, generation: int, node: SimulatedNode) -> None:
         unit = self._units.get(number)
         if not self.alive or unit is None or unit.generation != generation:
@@ -490,6 +558,7 @@ class SimulatedDriver:
         wait_s = self._config.heartbeat_timeout_s + self.world.draw((0.0, 0.2))
         self.world.timeline.later(wait_s, self._lose_silent, agent, count, wait_s)
 
+    @_own
     def _lose_silent(self, agent: SimulatedAgent, count: int, silent_s: float) -> None:
         if agent.silent_since(count):
             self._lose(agent, f"it has been silent for {silent_s:.1f} s")
@@ -498,6 +567,7 @@ class SimulatedDriver:
         took = self.world.draw(self.world.pace.message)
         self.world.timeline.later(took, self._lose, agent, "its connection broke")
 
+    @_own
     def _lose(self, agent: SimulatedAgent, detail: str) -> None:
         if not self.alive or self._peers.get(agent.number) is not agent:
             return
@@ -515,6 +585,7 @@ class SimulatedDriver:
 
     # ---- the end
 
+    @_own
     def interrupt(self, signal: int) -> None:
         """SIGINT or SIGTERM."""
         if self._controller is None:
@@ -523,6 +594,7 @@ class SimulatedDriver:
             self.feed(ev.Interrupted(signal))
 
     def kill(self) -> None:
+        self.frozen, self.put_off = False, []
         self._leave()
         self._exit(137)
 
@@ -542,6 +614,7 @@ class SimulatedDriver:
         self._leave()
         self.world.timeline.later(self.world.draw((0.05, 0.4)), self._conclude, end)
 
+    @_own
     def _conclude(self, end: ev.FinishRun) -> None:
         assert self._log is not None
         if self._gone:

@@ -23,7 +23,6 @@ from shaketable.chaos.subjects.simulated.storage_faults import (
     HurtStorageInjection,
 )
 from shaketable.chaos.targets import Hit
-from shaketable.clusters.protocol import ClusterError
 from shaketable.clusters.simulated_nodes import SimulatedNode
 
 
@@ -221,14 +220,24 @@ class Relaunch(Injection):
         return f"pid {self.pid}"
 
 
+@dataclass
 class FreezeDriverInjection(Injection):
     name = "freeze_driver"
+    driver: SimulatedDriver | None = None
+
+    def __post_init__(self) -> None:
+        self.driver = self.run.drivers.get(self.hit.pids[0]) if self.hit.pids else None
 
     def inject(self) -> None:
-        raise ClusterError("freeze_driver: a frozen driver is not simulated; run it with cluster: local")
+        if self.driver is not None:
+            self.driver.freeze()
 
     def observe(self) -> str | None:
-        return None
+        return "stopped" if self.driver is not None and self.driver.frozen else None
+
+    def heal(self) -> None:
+        if self.driver is not None:
+            self.driver.thaw()
 
 
 class Reached(Injection):
