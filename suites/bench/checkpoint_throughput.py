@@ -35,18 +35,19 @@ def measure_each(
     """Every single measurement, in seconds: (ours, cp and fsync)."""
     with tempfile.TemporaryDirectory(dir=directory, prefix="checkpoint-throughput-") as name:
         source = Path(name, "source")
-        _fill(source, total_bytes, files)
+        fill(source, total_bytes, files)
         turns = [
             (
-                _timed(_upload, source, Path(name, f"ours-{turn}")),
-                _timed(_cp_fsync, source, Path(name, f"cp-{turn}")),
+                timed(_upload, source, Path(name, f"ours-{turn}")),
+                timed(_cp_fsync, source, Path(name, f"cp-{turn}")),
             )
             for turn in range(repeats)
         ]
     return [ours for ours, _ in turns], [theirs for _, theirs in turns]
 
 
-def _fill(source: Path, total_bytes: int, files: int) -> None:
+def fill(source: Path, total_bytes: int, files: int) -> None:
+    """A new directory with so many files of chance bytes, as weights are."""
     source.mkdir()
     for number in range(files):
         left = total_bytes // files
@@ -55,7 +56,7 @@ def _fill(source: Path, total_bytes: int, files: int) -> None:
                 left -= file.write(os.urandom(min(MIB, left)))
 
 
-def _timed(copy: Callable[[Path, Path], object], source: Path, target: Path) -> float:
+def timed(copy: Callable[[Path, Path], object], source: Path, target: Path) -> float:
     """Starts from nothing to write, ends with all of it on the disk. Nothing is removed between two turns: a file
     system that discards freed blocks would still be at it in the next one."""
     os.sync()
@@ -68,8 +69,12 @@ def _upload(source: Path, target: Path) -> None:
     upload(source, target)
 
 
-def _cp_fsync(source: Path, target: Path) -> None:
+def cp(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-r", source, target], check=True)
+
+
+def _cp_fsync(source: Path, target: Path) -> None:
+    cp(source, target)
     for path in target.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())

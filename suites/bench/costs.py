@@ -23,6 +23,7 @@ WINDOW_S = 10.0  # long enough for a hundredth of a per cent at the kernel's 10 
 SETTLE_S = 10.0  # what a start leaves to be done has been done by then
 CHECKPOINT_BYTES = 1024 * MIB
 FILES = (16, 1)
+GIB_EVERY_S = 5.0  # for the upload of the one before to be over
 COUNTS = {"bundled": (200, 2000), "ray-train": (5, 5)}  # reports in a batch; Ray Train's take up to 2 s each
 
 
@@ -46,6 +47,17 @@ def report_checkpoint(setting: Setting) -> Iterator[Sample]:
     job = _job(setting, "checkpoints", count=count, pace_s=0.05, bytes=256, directory=str(directory))
     profile = f"{WORKERS} workers, 50 ms steps, 256 B from rank 0, asynchronous"
     yield from _reports(setting, profile, "report_checkpoint_ms", job)
+
+
+def blocking(setting: Setting) -> Iterator[Sample]:
+    """How long `report()` holds the training function up that hands 1 GiB over."""
+    directory = setting.folder / "staging"
+    directory.mkdir(parents=True, exist_ok=True)
+    job = _job(
+        setting, "checkpoints", count=1, pace_s=GIB_EVERY_S, bytes=CHECKPOINT_BYTES, directory=str(directory)
+    )
+    profile = "1 worker, 1 GiB in 1 file, asynchronous, local storage"
+    yield from _reports(setting, profile, "checkpoint_blocking_ms", replace(job, num_workers=1))
 
 
 def checkpoint(setting: Setting) -> Iterator[Sample]:

@@ -22,7 +22,14 @@ NAMES = (
     "steps_lost",
     "report_ms",
     "report_checkpoint_ms",
+    "checkpoint_blocking_ms",
     "checkpoint_ratio_to_cp_fsync",
+    "restore_ratio_to_cp",
+    "upload_ratio_to_obstore",
+    "restore_ratio_to_obstore",
+    "commit_ms",
+    "commit_round_trips",
+    "commit_growth_ratio",
     "idle_cpu_percent",
     "memory_pss_mib",
     "count_slices_ms",
@@ -33,7 +40,17 @@ NAMES = (
     "simulated_day_mib",
     "decision_ms",
 )
-UNITS = {"steps_lost": "steps", "checkpoint_ratio_to_cp_fsync": "ratio"}
+UNITS = {
+    "steps_lost": "steps",
+    "commit_round_trips": "round trips",
+    **dict.fromkeys(
+        (
+            "checkpoint_ratio_to_cp_fsync", "restore_ratio_to_cp", "upload_ratio_to_obstore",
+            "restore_ratio_to_obstore", "commit_growth_ratio",
+        ),
+        "ratio",
+    ),
+}  # fmt: skip
 SUFFIXES = {"_s": "s", "_ms": "ms", "_percent": "percent", "_mib": "MiB"}
 
 

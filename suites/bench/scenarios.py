@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shaketable.suites.bench import costs, counting, recorder, recoveries, simulation, testimony
+from shaketable.suites.bench import (
+    commits,
+    costs,
+    counting,
+    object_store,
+    recorder,
+    recoveries,
+    simulation,
+    testimony,
+)
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.setting import Setting
 
@@ -33,7 +42,18 @@ SCENARIOS = (
     Scenario("node added", ("grow_s", "grow_pause_s", "steps_lost"), recoveries.grow, "on request"),
     Scenario("report()", ("report_ms",), costs.report),
     Scenario("report() with a checkpoint", ("report_checkpoint_ms",), costs.report_checkpoint),
+    Scenario("a checkpoint of 1 GiB handed over", ("checkpoint_blocking_ms",), costs.blocking, "no"),
     Scenario("checkpoint of 1 GiB", ("checkpoint_ratio_to_cp_fsync",), costs.checkpoint, "no"),
+    Scenario("restore of 1 GiB", ("restore_ratio_to_cp",), commits.restoring, "no"),
+    Scenario(
+        "a file to an S3 server and back",
+        ("upload_ratio_to_obstore", "restore_ratio_to_obstore"),
+        object_store.transfer,
+        "no",
+    ),
+    Scenario("a commit on the disk", ("commit_ms",), commits.local, "no"),
+    Scenario("a commit in an object store", ("commit_round_trips",), commits.in_object_store, "no"),
+    Scenario("10,000 commits", ("commit_growth_ratio",), commits.growth, "no"),
     Scenario("idle control plane", ("idle_cpu_percent",), costs.idle_cpu, "on request"),
     Scenario("memory", ("memory_pss_mib",), costs.memory),
     Scenario("counting slices", ("count_slices_ms",), counting.count_slices, "no"),

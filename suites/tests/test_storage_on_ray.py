@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from shaketable import deny_writes, event, fill_disk, hurt_storage, rank, shake, sigkill_worker, step
+from shaketable import (
+    add_node,
+    after,
+    deny_writes,
+    event,
+    fill_disk,
+    hurt_storage,
+    rank,
+    shake,
+    sigkill_worker,
+    step,
+)
 from shaketable.chaos.history import AttemptEnded, FaultObserved, RunEnded
 from shaketable.chaos.plan import FaultPlan
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
@@ -66,10 +77,14 @@ def test_a_run_survives_that_its_disk_takes_nothing_for_a_while(tmp_path: Path, 
     if storage == "disk" and not can_mount():
         pytest.skip("mounting takes root and the right to")
     fault = fill_disk if storage == "disk" else deny_writes
+    faults = [
+        fault(AT, until=after(1)), add_node(event("upload_started", nth=2)),  # it takes a while for that to be there
+    ]  # fmt: skip
     result = shake(
-        "shaketable.workloads:hash_chain", JOB, storage=storage, num_workers=(1, 2), nodes=2,
-        faults=[fault(AT, until=event("upload_started", nth=4))], storage_path=tmp_path / "result",
+        "shaketable.workloads:hash_chain", JOB, storage=storage, num_workers=(1, 3), nodes=2, faults=faults,
+        storage_path=tmp_path / "result",
     )  # fmt: skip
+    assert any(end.retried for end in result.events if isinstance(end, AttemptEnded))
     assert result.metrics["digest"] == lineage(ChainConfig.of(JOB), 40)[40]
     kept = tmp_path / "result" / "storage"
     assert not kept.is_mount() and not (kept / ".ballast").exists()
