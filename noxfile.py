@@ -57,7 +57,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def chaos(session: nox.Session) -> None:
     """The gate: `shaketable run`, with neither torch nor jax. Arguments after `--` are passed on."""
-    _install(session, "chaos", "storage", *_peer(session))
+    _install(session, "chaos", "storage", *_asked_for(session))
     _run(session, "shaketable", "run", *session.posargs)
 
 
@@ -94,7 +94,7 @@ def mutants(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """The figures of docs/performance.md. `nox -s bench -- --peer ray-train` measures Ray Train beside them."""
-    _install(session, "chaos", "torch", "storage", *_peer(session))
+    _install(session, "chaos", "torch", "storage", *_asked_for(session))
     _run(session, "python", "-m", "shaketable.suites.bench", *session.posargs)
 
 
@@ -144,9 +144,10 @@ def _run(session: nox.Session, *command: str) -> None:
     )
 
 
-def _peer(session: nox.Session) -> tuple[str, ...]:
-    """The extra that Ray Train needs, when the arguments ask for it as subject or peer."""
-    return ("ray-train",) if any("ray-train" in argument for argument in session.posargs) else ()
+def _asked_for(session: nox.Session) -> tuple[str, ...]:
+    """The extras that the arguments need: Ray Train as subject or peer, and what the whole catalogue takes."""
+    peer = any("ray-train" in argument for argument in session.posargs)
+    return (*(("ray-train",) if peer else ()), *(("torch", "jax") if "--all" in session.posargs else ()))
 
 
 def _check_wheel(session: nox.Session, wheel: Path) -> None:
