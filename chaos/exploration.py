@@ -33,6 +33,7 @@ TIERED = 0.08  # have tiers
 RECLAIMED = 0.06  # have nodes that go as soon as they are announced
 PATIENT = 0.05  # for failures without progress
 FLAPPING = 0.06  # have nodes that fail again and again, and are set aside
+STOPPED = 0.06  # have drivers that are stopped and go on later, in the place of some that end
 HURT = 0.08  # have a storage that fails, and files that are damaged on it
 
 KINDS = (
@@ -134,6 +135,8 @@ def drawn_limits(schedule: Schedule, rng: random.Random) -> Schedule:
         schedule = replace(schedule, plan=_hurt(schedule.plan, rng))
     if rng.random() < FLAPPING:
         schedule = replace(schedule, plan=_flapping(schedule.plan, rng))
+    if rng.random() < STOPPED:
+        schedule = replace(schedule, plan=_stopping_drivers(schedule.plan, rng))
     return schedule
 
 
@@ -203,6 +206,19 @@ def _flapping(plan: Plan, rng: random.Random) -> Plan:
         for fault in plan.faults
     )
     return replace(plan, configuration=replace(plan.configuration, node_quarantine=rule), faults=faults)
+
+
+def _stopping_drivers(plan: Plan, rng: random.Random) -> Plan:
+    """A stopped driver goes on when its successor has come, long after, or before anybody could come."""
+
+    def stopping(number: int, fault: FaultPlan) -> FaultPlan:
+        if fault.name not in ON_DRIVER or rng.random() < 0.5:
+            return fault
+        event = rng.choice(("term_began", "attempt_started", "attempt_ended", "committed"))
+        until = {"event": event, "nth": rng.randint(1, 3), "after": number}
+        return FaultPlan("freeze_driver", None, fault.at, {"until": until})
+
+    return replace(plan, faults=tuple(stopping(number, fault) for number, fault in enumerate(plan.faults)))
 
 
 def _hurt(plan: Plan, rng: random.Random) -> Plan:

@@ -79,6 +79,11 @@ class Draft:
         match attempt.cause:
             case "resized":
                 self._grow(attempt, following)
+            case "driver_lost" if following is not None and following.term == attempt.term:
+                self.notes.append(
+                    f"attempt {attempt.number} ended with its driver stopped for a time: left out"
+                )
+                self.attempt -= 1
             case "driver_lost" | "interrupted":
                 self._fault(_driver_fault(attempt), attempt)
             case "node_lost" | "preempted":

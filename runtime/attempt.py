@@ -87,6 +87,7 @@ class Attempt:
     """`places`: node -> the first rank on it. The sets hold ranks."""
 
     __slots__ = (
+        "abandoned",
         "candidates",
         "commit_timer",
         "echoes_only",
@@ -99,12 +100,14 @@ class Attempt:
         "hang",
         "hold",
         "last_metrics",
+        "leaving_until_s",
         "looking",
         "members",
         "moved_s",
         "nodes",
         "noticed_s",
         "number",
+        "paused_s",
         "places",
         "progress",
         "rank_of",
@@ -145,6 +148,8 @@ class Attempt:
         self.hang: Hang | None = None  # suspected, while the stacks are taken
         self.looking = False  # at the nodes: a notice that nobody has read yet may explain a loss
         self.threat = Threat(view=-1)
+        self.paused_s, self.leaving_until_s = 0.0, 0.0  # the driver, for longer than its agents wait for it
+        self.abandoned = False  # and some had left it then
         self.noticed_s: float | None = None  # when the first notice for one of its nodes was seen
 
     @property

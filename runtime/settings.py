@@ -30,6 +30,7 @@ def settings_of(
         num_to_keep=kept.num_to_keep,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
         hold_timeout_s=config.hold_timeout_s,
+        lease_s=config.driver_lease_s,
         finish_uploads_s=config.finish_uploads_s,
         commit_timeout_s=config.commit_timeout_s,
         start_settle_s=config.start_settle_s,

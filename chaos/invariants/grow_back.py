@@ -78,8 +78,9 @@ def _resized_in_vain(history: History) -> str | None:
 
 
 def _disturbed(history: History, from_s: float, to_s: float) -> bool:
-    """Whether a node may have been lost in this time, a little before it included: losses are noticed late."""
-    taken = (event for event in history.all(FaultInjected) if event.name in TAKES_NODES)
+    """Whether a node may have been lost in this time, a little before it included: losses are noticed late. A driver
+    that is stopped loses its agents."""
+    taken = (e for e in history.all(FaultInjected) if e.name in (*TAKES_NODES, "freeze_driver"))
     times = [event.at_s for event in (*taken, *history.all(NodeLeft))]
     return any(from_s - NOTICED_WITHIN_S <= at_s <= to_s + CLOCK_SKEW_S for at_s in times)
 

@@ -295,7 +295,8 @@ def _driver_hit(history: History, attempt: Attempt) -> bool:
         began = (event.at_s for event in history.all(TermBegan) if event.term == attempt.end.term)
         begin_s = min(began, default=attempt.begin_s)
         return any(begin_s <= event.at_s <= attempt.end_s for event in drivers)
-    return any(attempt.begin_s - BORDER_S <= event.at_s <= attempt.end_s for event in drivers)
+    thaws = (event for event in history.all(FaultHealed) if event.name == "freeze_driver")
+    return any(attempt.begin_s - BORDER_S <= event.at_s <= attempt.end_s for event in (*drivers, *thaws))
 
 
 def outlived(history: History, attempt: Attempt) -> bool:

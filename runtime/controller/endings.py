@@ -119,7 +119,17 @@ def try_close(m: Model) -> None:
         return
     if not any(at.can_complete(attempt, index) for index in attempt.candidates):
         signs = [replace(sign, doomed=m.capacity.doomed(sign.node_id)) for sign in attempt.signs]
-        close(m, m.ending or at.settle(signs, all_entered=attempt.all_entered))
+        close(m, m.ending or _excused(attempt, at.settle(signs, all_entered=attempt.all_entered)))
+
+
+def _excused(attempt: at.Attempt, ending: Ending) -> Ending:
+    """Agents leave a driver that has said nothing for its lease. It may only have been stopped, and then no node is to
+    blame for what it finds when it goes on."""
+    if not attempt.abandoned or ending.cause not in ("node_lost", "start_failed"):
+        return ending
+    return Ending(
+        "driver_lost", f"the driver stood still for {attempt.paused_s:.0f} s, and its agents left it"
+    )
 
 
 def look(m: Model) -> None:

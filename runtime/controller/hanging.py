@@ -20,6 +20,9 @@ _SHOWN = 8  # ranks
 def on_paused(m: Model, event: ev.LoopPaused) -> None:
     attempt = m.live
     attempt.moved_s = min(m.now, attempt.moved_s + event.seconds)
+    if event.seconds >= m.settings.lease_s:
+        attempt.paused_s, attempt.leaving_until_s = event.seconds, m.now + m.settings.heartbeat_timeout_s
+        attempt.abandoned = bool(attempt.gone)  # what had closed meanwhile may be found before the pause is
     if attempt.hang is not None:  # what was asked then has not had its time either
         attempt.hang = None
         starting.watch(m)

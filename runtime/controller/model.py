@@ -42,6 +42,7 @@ class Settings:
     num_to_keep: int | None
     heartbeat_timeout_s: float
     hold_timeout_s: float
+    lease_s: float
     finish_uploads_s: float
     commit_timeout_s: float
     start_settle_s: float

@@ -22,7 +22,7 @@ def settings(**changed: Any) -> Settings:
     plain: dict[str, Any] = {
         "bounds": Bounds(1, 3), "resize_interval_s": 1.0, "num_to_keep": None, "heartbeat_timeout_s": 5.0,
         "hold_timeout_s": 30.0, "finish_uploads_s": 10.0, "commit_timeout_s": 600.0, "start_settle_s": 10.0,
-        "unit_wait_s": 300.0,
+        "unit_wait_s": 300.0, "lease_s": 30.0,
     }  # fmt: skip
     limits = {**dict.fromkeys(LIMITS, -1), **changed.pop("limits", {})}
     return Settings(**{**plain, **changed, "limits": limits})

@@ -144,6 +144,35 @@ def test_a_loss_is_the_cause_when_ray_does_not_say_in_time_whether_it_was_announ
     assert end_of(controller.handle(ev.TimerFired("look"), 3.1)).cause == "node_lost"
 
 
+@pytest.mark.parametrize(
+    ("events", "blamed"),
+    [
+        ([ev.LoopPaused(40.0), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], False),
+        ([ev.AgentLost(100, "broke"), ev.LoopPaused(40.0), ev.AgentLost(101, "broke")], False),
+        ([ev.LoopPaused(29.0), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], True),
+        ([ev.LoopPaused(40.0), ev.WorkerFailed(1, 0, "a bug"), ev.WorkersStopped(1, 0), ev.WorkersStopped(1, 1)], True),
+    ],
+    ids=["heard of at once", "found before the pause is", "a shorter pause", "a bug"],
+)  # fmt: skip
+def test_no_node_is_to_blame_where_agents_left_a_driver_that_stood_still(
+    events: list[ev.Event], blamed: bool
+) -> None:
+    controller = running()
+    commands = [command for event in events for command in controller.handle(event, 100.0)]
+    if not any(isinstance(command, ev.AppendRecord) for command in commands):
+        commands += controller.handle(ev.TimerFired("look"), 102.0)
+    end = end_of(commands)
+    assert (end.account, end.cause == "driver_lost") == (("max_failures", False) if blamed else (None, True))
+
+
+def test_a_node_that_is_lost_long_after_the_driver_stood_still_is_to_blame() -> None:
+    controller = running()
+    controller.handle(ev.LoopPaused(40.0), 100.0)
+    controller.handle(ev.AgentLost(100, "broke"), 105.1)
+    controller.handle(ev.WorkersStopped(1, 1), 105.2)
+    assert end_of(controller.handle(ev.TimerFired("look"), 107.1)).cause == "node_lost"
+
+
 def test_further_notices_are_waited_for_half_of_the_time_to_the_deadline_at_most() -> None:
     one = (ev.NodeView("n0", True, True, 11.0), ev.NodeView("n1", True))
     controller = running(notice_window_s=60.0)

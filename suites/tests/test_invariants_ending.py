@@ -117,13 +117,21 @@ def test_a_driver_of_its_own_mind_may_start_smaller_than_the_one_before_left_it_
 
 @pytest.mark.parametrize(
     ("lost", "seconds_before", "excused"),
-    [("fault", 0, True), ("left", 0, True), ("fault", 50, True), ("fault", 70, False), ("added", 0, False)],
+    [
+        ("fault", 0, True),
+        ("stop", 0, True),
+        ("left", 0, True),
+        ("fault", 50, True),
+        ("fault", 70, False),
+        ("added", 0, False),
+    ],
 )
 def test_a_node_lost_meanwhile_or_a_little_before_excuses_a_resize_in_vain(
     lost: str, seconds_before: float, excused: bool
 ) -> None:
     losses: dict[str, Callable[[Story], Story]] = {
         "fault": lambda story: story.fault("sigkill_node", nodes=[4]),
+        "stop": lambda story: story.fault("freeze_driver"),
         "left": lambda story: story.say(h.NodeLeft(node=4, node_id="node-4")),
         "added": lambda story: story.fault("add_node"),
     }

@@ -291,3 +291,13 @@ def test_of_several_that_were_hit_all_must_have_had_nothing_more_to_do() -> None
 def test_a_run_may_finish_before_an_announced_node_goes() -> None:
     story = running(job="my_job:train").fault("sigterm_node", ranks=[1], nodes=[2]).wait(3)
     assert line(story.end("finished", None)) == ({PREEMPTIONS}, False)
+
+
+def test_what_a_driver_begins_when_it_goes_on_after_a_stop_may_end_by_that() -> None:
+    def thawed(before_s: float) -> Story:
+        story = Story(max_failures=5).launch().fault("freeze_driver").wait(40)
+        story.say(h.FaultHealed(fault=0, name="freeze_driver")).wait(before_s)
+        return killed(story.attempt(3).wait(3)).end("driver_lost", None)
+
+    assert not must(thawed(0.1))
+    assert must(thawed(5))
