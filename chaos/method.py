@@ -159,6 +159,11 @@ def damage_checkpoint(at: Trigger, how: str = "corrupt", which: str = "latest") 
     return FaultPlan("damage_checkpoint", None, at, {"how": how, "which": which})
 
 
+def lose_log(at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Take the run log away, as a lifecycle rule does; bring it back at `until`, or when the run is over."""
+    return FaultPlan("lose_log", None, at, _given(until=until))
+
+
 def reached(at: Trigger) -> FaultPlan:
     """No fault: demands that the run gets there, or else the experiment proves nothing and is INVALID."""
     return FaultPlan("reached", None, at)

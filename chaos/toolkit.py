@@ -113,6 +113,7 @@ hurt_storage = _arming(method.hurt_storage)
 fill_disk = _arming(method.fill_disk)
 deny_writes = _arming(method.deny_writes)
 damage_checkpoint = _arming(method.damage_checkpoint)
+lose_log = _arming(method.lose_log)
 reached = _arming(method.reached)
 
 

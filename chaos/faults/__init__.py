@@ -13,6 +13,7 @@ from shaketable.chaos.faults.freeze_node import FreezeNode
 from shaketable.chaos.faults.freeze_worker import FreezeWorker
 from shaketable.chaos.faults.hang_worker import HangWorker
 from shaketable.chaos.faults.hurt_storage import HurtStorage
+from shaketable.chaos.faults.lose_log import LoseLog
 from shaketable.chaos.faults.raise_in_worker import RaiseInWorker
 from shaketable.chaos.faults.reached import Reached
 from shaketable.chaos.faults.relaunch_driver import RelaunchDriver
@@ -30,6 +31,6 @@ FAULTS: dict[str, type[Fault]] = {
     for fault in (
         SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigtermNode, SigkillNode, FreezeNode, DrainNode,
         AddNode, SigkillDriver, SigtermDriver, SigintDriver, RelaunchDriver, Reached,
-        HurtStorage, FillDisk, DenyWrites, DamageCheckpoint, FreezeDriver,
+        HurtStorage, FillDisk, DenyWrites, DamageCheckpoint, LoseLog, FreezeDriver,
     )
 }  # fmt: skip

@@ -44,7 +44,7 @@ from shaketable.chaos.plan import Configuration, Expect
 
 CLOCK_SKEW_S = 0.5
 HURT_STORAGE = frozenset(
-    {"hurt_storage", "fill_disk", "deny_writes"}
+    {"hurt_storage", "fill_disk", "deny_writes", "lose_log"}
 )  # faults that keep a run from its storage
 
 E = TypeVar("E", bound=Event)

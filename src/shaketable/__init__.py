@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         freeze_worker,
         hang_worker,
         hurt_storage,
+        lose_log,
         node,
         raise_in_worker,
         randomly,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Recorder", "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "damage_checkpoint",
     "deny_writes", "drain_node", "event", "fill_disk", "freeze_driver", "freeze_node", "freeze_worker",
-    "hang_worker", "hurt_storage",
+    "hang_worker", "hurt_storage", "lose_log",
     "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake", "sigint_driver",
     "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state", "step",
 ]  # fmt: skip

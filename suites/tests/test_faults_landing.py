@@ -58,6 +58,7 @@ FAULT_PLANS = {
     "hurt_storage": FaultPlan("hurt_storage", None, AT, {"effect": "slow_down", "methods": ["GET"]}),
     "fill_disk": FaultPlan("fill_disk", None, AT),
     "deny_writes": FaultPlan("deny_writes", None, AT),
+    "lose_log": FaultPlan("lose_log", None, AT),
     "damage_checkpoint": FaultPlan("damage_checkpoint", None, AT),
     "reached": FaultPlan("reached", None, AT),
 }
@@ -91,6 +92,8 @@ class Stage:
                 urllib.request.urlopen(f"{self.gateway.endpoint}/bucket/run/log/1", timeout=5).close()
 
     def commit(self) -> None:
+        (self.storage / "log").mkdir(parents=True)
+        (self.storage / "log" / "0000000001.json").write_text("{}")
         for name in ("000001-t1-a1", "000002-t1-a1"):
             (self.storage / "checkpoints" / name).mkdir(parents=True)
             (self.storage / "checkpoints" / name / "state").write_bytes(name.encode())

@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from shaketable import (
+    add_node,
     after,
     damage_checkpoint,
     deny_writes,
     event,
     fill_disk,
+    freeze_driver,
     hurt_storage,
+    lose_log,
+    randomly,
     rank,
     relaunch_driver,
     shake,
@@ -34,7 +38,8 @@ from shaketable.chaos.plan import FaultPlan
 from shaketable.chaos.workloads.chain import ChainConfig, lineage
 from shaketable.reports.timeline import attempts
 from shaketable.suites import catalogue
-from shaketable.suites.shaking import Shaken
+from shaketable.suites.mutants.patches import applied
+from shaketable.suites.shaking import ShakeFailed, Shaken
 
 JOB = {"steps": 40, "checkpoint_every": 5, "step_s": 0.2}
 LOG, CHECKPOINTS = "*/log/*", "*/checkpoints/*"
@@ -81,6 +86,22 @@ CASES: dict[str, list[FaultPlan]] = {
         relaunch_driver(at=event("driver_exited")),
     ],
     "two drivers at once": [relaunch_driver(at=AT)],
+    "driver stopped on a full cluster, a second one, the first goes on": [
+        freeze_driver(step(12), until=event("attempt_started", after=0)), relaunch_driver(at=after(0)),
+    ],
+    "log out of sight, and back": [
+        sigkill_driver(at=step(12)), lose_log(event("driver_exited"), until=event("driver_exited", nth=2)),
+        relaunch_driver(at=after(1)), relaunch_driver(at=event("fault_healed")),
+    ],
+    "name reused with another configuration": [
+        sigkill_driver(at=step(12)),
+        relaunch_driver(at=event("driver_exited"), changed={"job_config": {**JOB, "global_batch": 6}}),
+        relaunch_driver(at=event("driver_exited", nth=2)),
+    ],
+    "whole cluster gone, a new one, the same storage": [
+        sigkill_driver(at=step(12)), sigkill_node(randomly(3), at=after(0)),
+        add_node(at=after(1)), add_node(at=after(1)), add_node(at=after(1)), relaunch_driver(at=after(4)),
+    ],
     "Ctrl-C": [sigint_driver(at=AT), relaunch_driver(at=event("driver_exited"))],
     "driver killed ten times": [
         fault
@@ -99,6 +120,47 @@ CASES: dict[str, list[FaultPlan]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_survives(tmp_path: Path, case: str, seed: int) -> None:
     assert digest_is_right(shaken(tmp_path, CASES[case], seed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fault", [sigkill_driver, sigkill_node])
+def test_what_is_killed_during_a_restore_is_restored_again(tmp_path: Path, fault: Any, seed: int) -> None:
+    again = event("attempt_started", nth=1, after=0)
+    faults = [sigkill_worker(rank(0), at=step(12))]
+    faults += [fault(at=again), relaunch_driver(at=event("driver_exited"))] if fault is sigkill_driver else []
+    faults += [fault(rank(1), at=again), add_node(at=after(1))] if fault is sigkill_node else []
+    result = shaken(tmp_path, faults, seed, num_workers=3, max_failures=2, charged={"max_failures": 1})
+    assert digest_is_right(result)
+
+
+def test_two_runs_of_a_name_with_other_configurations_are_not_mixed(tmp_path: Path) -> None:
+    result = shaken(tmp_path, CASES["name reused with another configuration"], 0)
+    refused = [event.error or "" for event in result.events if isinstance(event, RunEnded) and event.error]
+    assert len(refused) == 1 and "global_batch" in refused[0]
+
+
+def test_a_log_that_is_out_of_sight_is_not_taken_for_a_new_run(tmp_path: Path) -> None:
+    result = shaken(tmp_path, CASES["log out of sight, and back"], 0)
+    refused = [event.error or "" for event in result.events if isinstance(event, RunEnded) and event.error]
+    assert len(refused) == 1 and "the log of this run is lost" in refused[0]
+
+
+def test_a_run_that_begins_again_where_its_log_is_out_of_sight_is_caught(tmp_path: Path) -> None:
+    with (
+        applied("lost-log-begins-from-scratch"),
+        pytest.raises(ShakeFailed, match=r"twice|from scratch"),
+    ):
+        shaken(tmp_path, CASES["log out of sight, and back"], 0)
+
+
+def test_a_stopped_driver_gets_no_machines_taken_and_blames_nobody(tmp_path: Path) -> None:
+    """All of them are its own until its agents, which hear nothing, give them back."""
+    faults = [freeze_driver(step(12), until=event("attempt_started", nth=2)), relaunch_driver(at=after(0))]
+    result = shaken(tmp_path, faults, 0, nodes=2, num_workers=2)
+    causes = [event.cause for event in result.events if isinstance(event, AttemptEnded)]
+    fenced = [event for event in result.events if isinstance(event, RunEnded) and event.term == 1]
+    assert causes == ["driver_lost", "finished"] and fenced[0].outcome == "interrupted"
+    assert digest_is_right(result)
 
 
 @pytest.mark.parametrize("seed", range(3))

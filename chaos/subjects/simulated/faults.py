@@ -21,6 +21,7 @@ from shaketable.chaos.subjects.simulated.storage_faults import (
     DenyWritesInjection,
     FillDiskInjection,
     HurtStorageInjection,
+    LoseLogInjection,
 )
 from shaketable.chaos.targets import Hit
 from shaketable.clusters.simulated_nodes import SimulatedNode
@@ -256,6 +257,6 @@ INJECTIONS: dict[str, Callable[[Scene, Fault, Hit], Injection]] = {
         SigkillWorker, RaiseInWorker, HangWorker, FreezeWorker, SigkillNode, FreezeNode, SigtermNode,
         DrainNodeInjection, AddNode, SigkillDriver, SigtermDriver, SigintDriver, Relaunch, Reached,
         HurtStorageInjection, FillDiskInjection, DenyWritesInjection, DamageCheckpointInjection,
-        FreezeDriverInjection,
+        LoseLogInjection, FreezeDriverInjection,
     )
 }  # fmt: skip

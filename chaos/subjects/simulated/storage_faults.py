@@ -54,6 +54,27 @@ class DenyWritesInjection(RefusesWrites):
 
 
 @dataclass
+class LoseLogInjection(Injection):
+    name = "lose_log"
+    away: dict[int, bytes] = field(default_factory=dict)
+
+    def inject(self) -> None:
+        stored = self.run.world.records.stored
+        self.away = dict(stored)
+        stored.clear()
+
+    def observe(self) -> str | None:
+        stored = self.run.world.records.stored
+        back = any(stored.get(number) == data for number, data in self.away.items())
+        return f"{len(self.away)} records are gone" if self.away and not back else None
+
+    def heal(self) -> None:
+        stored = self.run.world.records.stored
+        stored.clear()
+        stored.update(self.away)
+
+
+@dataclass
 class DamageCheckpointInjection(Injection):
     name = "damage_checkpoint"
     before: dict[tuple[str, str], bytes] = field(default_factory=dict)

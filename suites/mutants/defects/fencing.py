@@ -49,6 +49,17 @@ def fence_not_obeyed(leasing: Any) -> None:
     replace(leasing, "finish", make)
 
 
+@defect("storage", WRITER, "truthful-ending", "durability", experiment="two-drivers", tried="local")
+def log_written_in_place(storage: Any) -> None:
+    """a record is written in place, over whatever is there"""
+
+    def in_place(path: Any, data: bytes) -> bool:
+        path.write_bytes(data)
+        return True
+
+    replace(storage, "create_once", lambda original: in_place)
+
+
 @defect("runlog", WRITER)
 def fence_checked_at_appends_only(runlog: Any) -> None:
     """a driver that has nothing to write never learns that another has taken over"""

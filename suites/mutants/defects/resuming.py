@@ -46,6 +46,18 @@ def corruption_begins_from_scratch(fold: Any) -> None:
     replace(fold.RunState, "all_corrupt", lambda original: property(lambda self: False))
 
 
+@defect("runlog", RESUME, "world-size-bounds", experiment="log-lost", tried="local")
+def lost_log_begins_from_scratch(runlog: Any) -> None:
+    """where the log is gone and checkpoints are there, the run silently begins again"""
+
+    def make(original: Any) -> Any:
+        return lambda path, state, configuration, change, has_checkpoints: original(
+            path, state, configuration, change, lambda: False
+        )
+
+    replace(runlog, "_opening", make)
+
+
 @defect("controller.endings", "durability", RESUME, experiment="driver-sigkill-upload")
 def resume_from_an_uncommitted_upload(endings: Any) -> None:
     """what was still being uploaded when an attempt ended is committed as it is"""
