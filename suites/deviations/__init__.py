@@ -33,13 +33,15 @@ POINTS = (*INVARIANTS, TOOK_PLACE, "outcome", "charged", "steps_lost")
 
 class Deviation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`invariant`: one of ours, or an argument of `verdict` that cannot come true, or `took_place`. `seen`: a pattern
-    for what is said then, so that another failure of the same invariant is not taken for this one."""
+    for what is said then, so that another failure of the same invariant is not taken for this one. `sometimes`: two
+    things race there, and it may as well not occur; only beside an experiment in which the same always does."""
 
     experiment: str
     invariant: str
     seen: str
     reason: str
     issue: str = ""
+    sometimes: bool = False
 
     def covers(self, finding: Finding) -> bool:
         return finding.invariant == self.invariant and re.search(self.seen, finding.reason) is not None
@@ -102,6 +104,9 @@ def _problems(file: _File, path: Path) -> Iterator[str]:
             yield f"there is no invariant {deviation.invariant!r}{catalogue.nearest(deviation.invariant, POINTS)}"
         if not deviation.reason.strip() or not deviation.seen.strip():
             yield f"{deviation.experiment}, {deviation.invariant}: say what is seen, and the reason"
+        always = (d for d in file.deviations if not d.sometimes and d.reason == deviation.reason)
+        if deviation.sometimes and not any(d.invariant == deviation.invariant for d in always):
+            yield f"{deviation.experiment}, {deviation.invariant}: sometimes, but nowhere always"
         if deviation.issue and not deviation.issue.startswith("https://"):
             yield f"{deviation.experiment}, {deviation.invariant}: issue is a public https:// address"
 
@@ -135,10 +140,12 @@ def settle(judgement: Judgement, deviations: Sequence[Deviation], where: str) ->
         return Settled(judgement.verdict, judgement.reason)
     known = [(d, point) for d in deviations for point in points if d.covers(point)]
     new = [point for point in points if not any(point is seen for _, seen in known)]
-    gone = [d for d in deviations if not any(d is each for each, _ in known)]
+    gone = [d for d in deviations if not d.sometimes and not any(d is each for each, _ in known)]
     listed = tuple(
         KnownDeviation(d.invariant, seen.reason, " ".join(d.reason.split()), d.issue) for d, seen in known
     )
+    if not new and not gone and not known:  # of what only happens sometimes, nothing happened
+        return Settled(judgement.verdict, judgement.reason)
     if not new and not gone:
         return Settled("KNOWN", "; ".join(_said(point) for _, point in known), listed)
     verdict: Outcome = "INVALID" if new and all(point.invariant == TOOK_PLACE for point in new) else "FAIL"

@@ -64,6 +64,13 @@ def test_one_that_no_longer_occurs_is_red_and_says_what_to_do() -> None:
     )
 
 
+def test_what_only_sometimes_deviates_passes_without_it_and_is_known_with_it() -> None:
+    race = [msgspec.structs.replace(LEAK, sometimes=True)]
+    assert settle(Judgement("PASS", "resumed at 12", (FINE,)), race, WHERE).verdict == "PASS"
+    assert settle(RED, race, WHERE).verdict == "KNOWN"
+    assert settle(replace(RED, missed=(LOST,)), race, WHERE).verdict == "FAIL"
+
+
 def test_what_did_not_take_place_stays_invalid_unless_it_is_recorded() -> None:
     absent = Judgement("INVALID", ABSENT.reason, (FINE,), (ABSENT,))
     took_place = Deviation("worker-crash", "took_place", "no node 3", "It cannot be expressed.")
@@ -181,6 +188,10 @@ def test_one_that_has_gone_ends_the_run_with_1(against: Callable[[Judgement], No
         ("{experiment: worker-crash, invariant: no-leaks, seen: x, reason: ' '}", "and the reason"),
         ("{experiment: worker-crash, invariant: no-leaks, seen: x, reason: y, isue: z}", "isue"),
         ("{experiment: worker-crash, invariant: no-leaks, seen: x, reason: y, issue: '7'}", "https://"),
+        (
+            "{experiment: worker-crash, invariant: no-leaks, seen: x, reason: y, sometimes: true}",
+            "but nowhere always",
+        ),
     ],
 )
 def test_a_file_that_is_wrong_is_a_usage_error_that_names_the_place(
