@@ -122,7 +122,7 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _whole(value, where, -1, hint="0, a count, or -1 for unlimited")
     if key == "metrics_tolerance" or (key == "within_s" and value == 0):
         return _tolerance(value, where)
-    if (key, value) in (("hang_timeout_s", None), ("notice_window_s", 0)):
+    if (key, value) in (("hang_timeout_s", None), ("budget_window_s", None), ("notice_window_s", 0)):
         return value
     if key.endswith("_s"):
         return _seconds(value, where)

@@ -32,6 +32,7 @@ WATCHED = 0.08  # of the schedules have a limit for hangs
 TIERED = 0.08  # have tiers
 RECLAIMED = 0.06  # have nodes that go as soon as they are announced
 PATIENT = 0.05  # for failures without progress
+WINDOWED = 0.06  # count charges over a time only
 FLAPPING = 0.06  # have nodes that fail again and again, and are set aside
 STOPPED = 0.06  # have drivers that are stopped and go on later, in the place of some that end
 HURT = 0.08  # have a storage that fails, and files that are damaged on it
@@ -137,6 +138,8 @@ def drawn_limits(schedule: Schedule, rng: random.Random) -> Schedule:
         schedule = replace(schedule, plan=_flapping(schedule.plan, rng))
     if rng.random() < STOPPED:
         schedule = replace(schedule, plan=_stopping_drivers(schedule.plan, rng))
+    if rng.random() < WINDOWED:
+        schedule = replace(schedule, plan=_windowed(schedule.plan, rng))
     return schedule
 
 
@@ -192,6 +195,15 @@ def _hanging(fault: FaultPlan, rng: random.Random) -> FaultPlan:
     if fault.name not in ("sigkill_worker", "raise_in_worker", "freeze_worker") or rng.random() < 0.5:
         return fault
     return FaultPlan("hang_worker", fault.target, fault.at)
+
+
+def _windowed(plan: Plan, rng: random.Random) -> Plan:
+    """A job that fails by itself would do so for ever."""
+    if "fail_at" in plan.configuration.job_config:
+        return plan
+    window_s, most = rng.choice((5.0, 20.0, 60.0)), rng.randint(0, 3)
+    configuration = replace(plan.configuration, budget_window_s=window_s, max_failures=most)
+    return replace(plan, configuration=configuration)
 
 
 def _flapping(plan: Plan, rng: random.Random) -> Plan:

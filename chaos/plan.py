@@ -32,6 +32,7 @@ class Configuration:
     tiers: tuple[
         dict[str, Any], ...
     ] = ()  # name, nodes, and what a Tier of the runtime takes; nodes in this order
+    budget_window_s: float | None = None
     node_quarantine: dict[str, Any] | None = None  # what a Quarantine of the runtime takes
     num_to_keep: int | None = None
     elastic_resize_monitor_interval_s: float = 1.0

@@ -90,6 +90,8 @@ class FailureConfig:
     every worker had entered the training function, in a row. `max_failures_without_progress`: as max_failures, since
     the last commit, so that a crash loop ends also where failures are unlimited. `tiers`: kinds of capacity, the one to
     begin with first; each has its own `max_failures` and `max_preemption_failures`, in the place of those here.
+    `budget_window_s`: charges to `max_failures` and `max_preemption_failures` count for so many seconds only, so that
+    `max_failures=3, budget_window_s=3600` is three an hour (None: for the whole run, or as long as it is on the tier).
     `node_quarantine`: when a node (a whole slice on TPU) that keeps failing is set aside (None: never).
     """
 
@@ -98,10 +100,14 @@ class FailureConfig:
     max_start_failures: int = 10
     max_failures_without_progress: int = -1
     tiers: Sequence[Tier] = ()
+    budget_window_s: float | None = None
     node_quarantine: Quarantine | None = None
 
     def __post_init__(self) -> None:
         self._check_tiers()
+        window_s = self.budget_window_s
+        fine = window_s is None or (math.isfinite(window_s) and window_s > 0)
+        check(fine, f"FailureConfig.budget_window_s is {window_s!r}: use None, or seconds above 0")
         for name in (name for name in self.__slots__ if name.startswith("max_")):
             value = getattr(self, name)
             check(
@@ -225,6 +231,7 @@ def as_json(
         "max_start_failures": failure.max_start_failures,
         "max_failures_without_progress": failure.max_failures_without_progress,
         **({"tiers": [asdict(tier) for tier in failure.tiers]} if failure.tiers else {}),
+        **({"budget_window_s": failure.budget_window_s} if failure.budget_window_s else {}),
         **({"node_quarantine": asdict(failure.node_quarantine)} if failure.node_quarantine else {}),
         "num_to_keep": run.checkpoint_config.num_to_keep,
         "staging_bytes_max": run.staging_bytes_max,

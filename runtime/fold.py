@@ -8,7 +8,7 @@ the log is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NoReturn
 
 import msgspec
@@ -55,6 +55,7 @@ class RunState(msgspec.Struct, frozen=True):
     started: Trail[AttemptStarted] = msgspec.field(default_factory=Trail)
     ended: Trail[AttemptEnded] = msgspec.field(default_factory=Trail)
     counted_from: int = 0  # so many of those that ended lie before the last reopening
+    tier_from: int = 0  # and before the last move to another tier, if that was later
     aside: dict[str, float] = {}
     tier: str = ""  # the name of the tier that the run has moved to; empty: it is on the first
     open_attempt: AttemptStarted | None = (
@@ -90,12 +91,25 @@ class RunState(msgspec.Struct, frozen=True):
 
     def failures_of(self, node_id: str, within_s: float) -> int:
         """How many endings of the last `within_s` seconds before the last one name the node and were charged for it."""
-        ended, count = self.ended, 0
-        for place in range(len(ended) - 1, self.counted_from - 1, -1):
-            if ended[place].settled_s <= ended[-1].settled_s - within_s:
-                break
-            count += blames(ended[place], node_id)
-        return count
+        return sum(blames(end, node_id) for end in self._charged(self.counted_from, within_s))
+
+    def charges(self, account: Account, within_s: float | None) -> int:
+        """What counts of what was `spent`: all of it, or what was charged in the last `within_s` seconds before the
+        last charge. By the log alone: the next driver comes to the same, whenever that is."""
+        if within_s is None:
+            return self.spent[account]
+        return sum(end.account == account for end in self._charged(self.tier_from, within_s))
+
+    def _charged(self, since: int, within_s: float) -> Iterator[AttemptEnded]:
+        """The newest first."""
+        after_s = None
+        for place in range(len(self.ended) - 1, since - 1, -1):
+            end = self.ended[place]
+            if end.account is not None:
+                after_s = end.settled_s - within_s if after_s is None else after_s
+                if end.settled_s <= after_s:
+                    return
+                yield end
 
     def commit_named(self, checkpoint: str) -> CheckpointCommitted | None:
         return next((commit for commit in reversed(self.commits) if commit.checkpoint == checkpoint), None)
@@ -173,7 +187,7 @@ def _opened(state: RunState, record: Opened) -> RunState:
     return replace(
         state, next_number=number, term=term, configuration=configuration, spent=dict.fromkeys(ACCOUNTS, 0),
         start_failures_in_a_row=0, endings_without_commit=0, failures_without_commit=0, outcome=None, error=None,
-        tier="", counted_from=len(state.ended), aside={},
+        tier="", counted_from=len(state.ended), tier_from=len(state.ended), aside={},
     )  # fmt: skip
 
 
@@ -254,8 +268,9 @@ def _tier_changed(state: RunState, record: TierChanged) -> RunState:
     if record.tier == state.tier:
         _refuse(state, record, f"the run is on tier {record.tier!r} already")
     return replace(
-        state, next_number=state.next_number + 1, tier=record.tier, spent=dict.fromkeys(ACCOUNTS, 0)
-    )
+        state, next_number=state.next_number + 1, tier=record.tier, spent=dict.fromkeys(ACCOUNTS, 0),
+        tier_from=len(state.ended),
+    )  # fmt: skip
 
 
 def _deleted(state: RunState, record: CheckpointDeleted) -> RunState:

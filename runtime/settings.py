@@ -42,6 +42,7 @@ def settings_of(
         score=Score(attribute, kept.checkpoint_score_order) if attribute is not None else None,
         agents_per_unit=scaling.workers_per_unit if agents_per_unit is None else agents_per_unit,
         on_slices=scaling.slice is not None,
+        budget_window_s=failure.budget_window_s,
         quarantine=failure.node_quarantine,
         wall_ahead_s=wall_ahead_s,
         jitter=jitter,

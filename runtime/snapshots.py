@@ -45,6 +45,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     started: list[AttemptStarted]
     ended: list[AttemptEnded]
     counted_from: int
+    tier_from: int
     aside: dict[str, float]
     tier: str
     open_attempt: AttemptStarted | None

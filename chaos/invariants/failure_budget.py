@@ -5,7 +5,7 @@ exceeded, and a node that keeps failing rests."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,9 +40,7 @@ def failure_budget(history: History) -> Finding:
         return not_applicable(NAME, "no attempt was testified")
     if not history.has_log and not history.ends and len(history.attempts) > 1:
         return not_applicable(NAME, "the subject does not testify how attempts end")
-    wrong = (
-        _wrong_charge(history) or _wrong_carry(history) or _wrong_end(history) or wrongly_set_aside(history)
-    )
+    wrong = next(filter(None, (look(history) for look in LOOKS)), None)
     if wrong is not None:
         return failed(NAME, wrong)
     return passed(NAME, f"{counted(sum(charged(history).values()), 'charge')}, each for a landed fault")
@@ -190,6 +188,18 @@ def _wrong_end(history: History) -> str | None:
     return None
 
 
+def _wrong_time(history: History) -> str | None:
+    """Where something is counted over a time: an ending was settled while its driver lived, before it was on record."""
+    opened = {entry.term: entry.at_s for entry in history.of(Opening)}
+    for end in history.ends:
+        settings = history.settings(end.term)
+        if settings.budget_window_s is None and settings.node_quarantine is None:
+            continue
+        if not opened.get(end.term, 0.0) - CLOCK_SKEW_S <= end.settled_s <= end.at_s + CLOCK_SKEW_S:
+            return f"attempt {end.attempt} is said to have ended at {end.settled_s:g} s ({end.place}), when it cannot"
+    return None
+
+
 def _misplaced(history: History, book: _Book, start: Start) -> str | None:
     """An attempt runs on nodes of the tier that the run is on."""
     tiers = history.settings(start.term).tiers
@@ -210,11 +220,13 @@ class _Book:
     all of them)."""
 
     spent: Counter[str] = field(default_factory=Counter)
+    charges: list[End] = field(default_factory=list)  # what of it has a time
     name: str = ""  # of the tier; empty: the first
     ended: End | None = None  # the last attempt
 
     def end(self, end: End) -> None:
         self.ended = end
+        self.charges += [end] if end.account is not None else []
         self.spent[end.account or ""] += 1
         self.spent[VAIN] += end.account == FAILURES
 
@@ -230,10 +242,18 @@ class _Book:
     def beyond(self, settings: Configuration, accounts: Sequence[str] = (*LIMITED, VAIN)) -> str | None:
         for account in accounts:
             limit = self.limit(account, settings)
-            if limit >= 0 and self.spent[account] > limit:
+            counted = self.counted(account, settings)
+            if limit >= 0 and counted > limit:
                 since = " since the last commit" if account == VAIN else ""
-                return f"with {self.spent[account]} charged{since} to {account} of {limit}"
+                return f"with {counted} charged{since} to {account} of {limit}"
         return None
+
+    def counted(self, account: str, settings: Configuration) -> int:
+        """Where there is a window: what was charged in it, up to the last charge."""
+        if settings.budget_window_s is None or account not in LIMITED or not self.charges:
+            return self.spent[account]
+        after_s = self.charges[-1].settled_s - settings.budget_window_s
+        return sum(end.account == account and end.settled_s > after_s for end in self.charges)
 
     def move(self, history: History, move: Move, settings: Configuration) -> str | None:
         """One down, and only with a budget spent or after having waited for capacity."""
@@ -244,7 +264,7 @@ class _Book:
             return f"the run moved from tier {now['name']} to {move.tier} ({move.place}), next is {following or 'none'}"
         if self.beyond(settings, LIMITED) is None and not self.waited(history, move, now):
             return f"the run left tier {now['name']} ({move.place}), {self.within(settings)}"
-        self.name, self.spent = move.tier, Counter({VAIN: self.spent[VAIN]})
+        self.name, self.spent, self.charges = move.tier, Counter({VAIN: self.spent[VAIN]}), []
         return None
 
     def waited(self, history: History, entry: Entry, tier: Mapping[str, Any]) -> bool:
@@ -269,7 +289,7 @@ class _Book:
         return last is not None and self.beyond(settings) is None
 
     def within(self, settings: Configuration) -> str:
-        parts = [f"{self.spent[a]} of {self.limit(a, settings)} charged to {a}" for a in LIMITED]
+        parts = [f"{self.counted(a, settings)} of {self.limit(a, settings)} charged to {a}" for a in LIMITED]
         return " and ".join(parts)
 
 
@@ -280,3 +300,8 @@ def _storage_ended_it(history: History, last: End) -> bool:
         return bool(HURT_STORAGE & landed)
     gone = history.quarantined() | history.deleted()
     return "damage_checkpoint" in landed and {commit.checkpoint for commit in history.commits} <= gone
+
+
+LOOKS: tuple[Callable[[History], str | None], ...] = (
+    _wrong_charge, _wrong_carry, _wrong_end, _wrong_time, wrongly_set_aside,
+)  # fmt: skip

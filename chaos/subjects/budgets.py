@@ -14,6 +14,7 @@ def failure_config(configuration: Configuration) -> FailureConfig:
     aside = configuration.node_quarantine
     common: dict[str, Any] = {
         "max_failures_without_progress": configuration.max_failures_without_progress,
+        "budget_window_s": configuration.budget_window_s,
         "node_quarantine": None if aside is None else Quarantine(**aside),
     }
     if not configuration.tiers:

@@ -197,7 +197,7 @@ def _go_on(m: Model, ending: Ending) -> None:
 def exceeded(m: Model) -> budget.Limit | None:
     """The first limit that more has been charged to than it allows."""
     limits = ((name, tiers.allowed(m, name)) for name in budget.LIMITS)
-    return next((name for name, most in limits if budget.exhausted(_charged(m.run, name), most)), None)
+    return next((name for name, most in limits if budget.exhausted(_charged(m, name), most)), None)
 
 
 def beyond(m: Model, limit: budget.Limit, last: str) -> None:
@@ -210,18 +210,24 @@ def beyond(m: Model, limit: budget.Limit, last: str) -> None:
 
 
 def exceeded_error(m: Model, limit: budget.Limit, last: str) -> str:
-    allowed, charged = tiers.allowed(m, limit), _charged(m.run, limit)
-    place = tiers.where(m) if limit in tiers.BY_TIER else ""
-    what = "were charged without a new commit" if limit == "max_failures_without_progress" else "were charged"
+    allowed, charged, window_s = tiers.allowed(m, limit), _charged(m, limit), m.settings.budget_window_s
+    place, what = "", "were charged"
+    if limit == "max_failures_without_progress":
+        what = "were charged without a new commit"
+    elif limit in tiers.BY_TIER:
+        place = tiers.where(m)
+        what = what if window_s is None else f"were charged within {window_s:g} s"
     return f"{limit} is {allowed}{place} and {charged} {what}; the last by {last}"
 
 
-def _charged(run: fold.RunState, limit: budget.Limit) -> int:
+def _charged(m: Model, limit: budget.Limit) -> int:
     """Start failures count in a row, failures without progress since a commit, everything else since the run was
-    (re)opened."""
+    (re)opened, or within the window."""
     if limit == "max_start_failures":
-        return run.start_failures_in_a_row
-    return run.failures_without_commit if limit == "max_failures_without_progress" else run.spent[limit]
+        return m.run.start_failures_in_a_row
+    if limit == "max_failures_without_progress":
+        return m.run.failures_without_commit
+    return m.run.charges(limit, m.settings.budget_window_s)
 
 
 def _described(ending: Ending) -> str:

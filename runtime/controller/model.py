@@ -54,6 +54,7 @@ class Settings:
     score: Score | None = None  # by which checkpoints are kept
     agents_per_unit: int = 1
     on_slices: bool = False
+    budget_window_s: float | None = None
     quarantine: Quarantine | None = None
     wall_ahead_s: float = 0.0
     jitter: float = 0.0  # in [0, 1), drawn by the executor

@@ -158,6 +158,19 @@ CASES: dict[str, Case] = {
          sigkill_worker(rank(0), at=step(24, after=2))],
         {FAILURES: 2}, "failed", configuration={"tiers": ladder((1, 0), (1, 0)), "num_workers": (1, 1)},
     ),
+    "as many as the limit within the window": Case(
+        killed(8, 32), {FAILURES: 2}, job={"step_s": 1.0},
+        configuration={"max_failures": 1, "budget_window_s": 15.0},
+    ),
+    "one beyond the limit within the window": Case(
+        killed(8, 12), {FAILURES: 2}, "failed", job={"step_s": 1.0},
+        configuration={"max_failures": 1, "budget_window_s": 15.0},
+    ),
+    "the window goes on over a driver crash": Case(
+        [sigkill_worker(rank(0), at=step(8)), sigkill_driver(at=step(10, after=0)), relaunch_driver(at=after(1)),
+         sigkill_worker(rank(0), at=step(12, after=2))],
+        {FAILURES: 2}, "failed", job={"step_s": 1.0}, configuration={"max_failures": 1, "budget_window_s": 60.0},
+    ),
     "a flapping node": Case(
         flapping(8, 16), {FAILURES: 2}, causes=["worker_death", "worker_death", "finished"],
         configuration={"num_workers": (2, 2), "max_failures": -1, "node_quarantine": ASIDE},
@@ -249,12 +262,15 @@ def test_the_next_driver_leaves_a_node_aside_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mutant", "case"),
     [
+        ("budget-window-ignored", "as many as the limit within the window"),
+        ("budget-window-forgotten-by-a-new-driver", "the window goes on over a driver crash"),
+        ("charged-by-the-driver-s-own-clock", "as many as the limit within the window"),
         ("quarantine-ignored", "a flapping node"), ("quarantine-one-too-late", "a flapping node"),
         ("quarantine-never-ends", "a flapping node that nothing can replace"),
         ("quarantine-forgotten-by-a-new-driver", "a flapping node and a driver crash"),
     ],
 )  # fmt: skip
-def test_the_cases_see_what_can_be_wrong_with_it(mutant: str, case: str, tmp_path: Path) -> None:
+def test_the_cases_see_what_can_be_wrong_over_time(mutant: str, case: str, tmp_path: Path) -> None:
     with applied(mutant), pytest.raises(ShakeFailed) as failed:
         shaken(CASES[case], tmp_path)
     assert any(name in str(failed.value) for name in MUTANTS[mutant].caught_by)

@@ -1,4 +1,5 @@
-"""Nodes that keep failing: when they are set aside, that the next driver knows, and that nobody waits for ever."""
+"""Nodes that keep failing: when they are set aside, that the next driver knows, and that nobody waits for ever. And
+what else is counted over a time: budgets with a window."""
 
 from __future__ import annotations
 
@@ -149,6 +150,25 @@ def test_a_slice_with_a_host_that_is_set_aside_is_not_given_to_anybody() -> None
     assert [(unit, given.name) for unit, given in allotment.give(slices, 0.0)] == [(1, "b")]
     allotment.ask(2)
     assert [(unit, given.name) for unit, given in allotment.give(slices, 0.0)] == [(2, "a")]
+
+
+def test_a_window_counts_what_was_charged_in_it_up_to_the_last_charge() -> None:
+    lost = [*failed("n1", 990.0, 1), *failed("n2", 1000.0, 2), *failed("n3", 1050.0, 3)]
+    run = fold(enumerate([log.opened(), *lost, log.opened(2)], 1))
+    assert [run.charges("max_failures", window_s) for window_s in (None, 49.0, 51.0, 100.0)] == [3, 1, 2, 3]
+    run = apply(run, rec.TierChanged(term=2, tier="on-demand", reason=""))
+    assert run.charges("max_failures", 100.0) == 0
+
+
+def test_the_error_of_a_budget_with_a_window_says_so() -> None:
+    controller, _ = begun(limits={"max_failures": 1}, budget_window_s=50.0, quarantine=None)
+    crash_on(controller, "n1", 10.0)
+    crash_on(controller, "n1", 61.0)
+    assert controller.state is not State.FAILED
+    crash_on(controller, "n1", 90.0)
+    assert str(controller.run.error).startswith(
+        "max_failures is 1 and 2 were charged within 50 s; the last by"
+    )
 
 
 def test_a_rule_that_makes_no_sense_is_named() -> None:

@@ -164,6 +164,31 @@ def pause_taken_for_a_hang(core: Any) -> None:
     replace_item(core.HANDLERS, core.ev.LoopPaused, lambda original: lambda m, event: None)
 
 
+@defect("fold", BUDGET)
+def budget_window_ignored(fold: Any) -> None:
+    """charges count for ever, whatever the window"""
+    replace(fold.RunState, "charges", lambda original: lambda self, account, within_s: self.spent[account])
+
+
+@defect("fold", BUDGET)
+def budget_window_forgotten_by_a_new_driver(fold: Any) -> None:
+    """of a window only what this driver has charged is counted"""
+
+    def make(original: Any) -> Any:
+        def charged(self: Any, since: int, within_s: float) -> Any:
+            return (end for end in original(self, since, within_s) if end.term == self.term)
+
+        return charged
+
+    replace(fold.RunState, "_charged", make)
+
+
+@defect("controller.model", BUDGET)
+def charged_by_the_driver_s_own_clock(model: Any) -> None:
+    """the time of a charge is told by a clock that means nothing to the next driver"""
+    replace(model.Model, "wall_s", lambda original: property(lambda self: self.now))
+
+
 @defect("budget", BUDGET, experiment="worker-hung")
 def hang_not_charged(budget: Any) -> None:
     """an attempt that hung costs nothing"""
