@@ -54,6 +54,10 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
         raise ExperimentError(
             f"{where}: storage: s3 is for subject: bundled, not {made.subject}; leave it out, or change the subject"
         )
+    if made.tiers and made.subject != "bundled":
+        raise ExperimentError(
+            f"{where}: experiments with tiers run with subject: bundled, not {made.subject}"
+        )
     _check_job(made, where)
     return _with_slices(made, where)
 

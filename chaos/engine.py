@@ -107,10 +107,6 @@ def missing_extra(configuration: Configuration) -> str:
         "pyarrow": configuration.subject == "ray-train",
         **dict.fromkeys(("moto", "aiohttp"), configuration.storage == "s3" and configuration.cluster != "simulated"),
     }  # fmt: skip
-    if configuration.tiers and configuration.cluster != "simulated":
-        return (
-            f"nodes of several tiers are simulated only, not {configuration.cluster}: use cluster: simulated"
-        )
     for module, extra in (
         ("torch", "torch"),
         ("pyarrow", "ray-train"),
@@ -243,7 +239,9 @@ def _introduce(plan: Plan, cluster: Cluster, collector: Collector) -> None:
         )
     )  # fmt: skip
     for node in cluster.nodes():
-        collector.testify(NodeJoined(node=node.number, node_id=node.node_id, slice=node.slice))
+        collector.testify(
+            NodeJoined(node=node.number, node_id=node.node_id, slice=node.slice, tier=node.tier)
+        )
 
 
 def versions() -> dict[str, str]:

@@ -28,6 +28,7 @@ class Configuration:
     num_workers: int | tuple[int, int] = (1, 3)
     max_failures: int = 0
     max_preemption_failures: int = -1
+    max_start_failures: int = 10
     max_failures_without_progress: int = -1
     tiers: tuple[
         dict[str, Any], ...

@@ -65,6 +65,7 @@ class LocalCluster:
         self._nodes: dict[int, NodeProcess] = {}
         self._fakes: dict[int, fake_slices.FakeHost] = {}
         self._slices = 0  # how many there have been
+        self._tiers: dict[int, str] = {}  # of each worker node
         self._closed = False
         self._view_or_none: RayView | None = None
         self._watchdog = Watchdog(f"{self.id}:", self.directory)
@@ -82,7 +83,8 @@ class LocalCluster:
         # The nodes wait for the head by themselves; starting them now hides their import time behind the head's.
         slices = self.shape.slices
         if slices is None:
-            numbers = [self._start_worker() for _ in range(self.shape.nodes)]
+            tiers = self.shape.tiers or ("",) * self.shape.nodes
+            numbers = [self._start_worker(tier=tier) for tier in tiers]
         else:
             numbers = [
                 number for state in slices.states for number in self._start_slice(slices, state == "half")
@@ -95,9 +97,10 @@ class LocalCluster:
         self._slices += 1
         return [self._start_worker(host) for host in (hosts[:-1] if half else hosts)]
 
-    def _start_worker(self, fake: fake_slices.FakeHost | None = None) -> int:
+    def _start_worker(self, fake: fake_slices.FakeHost | None = None, tier: str = "") -> int:
         number = max(self._nodes) + 1
-        arguments = nodes_.worker_arguments(self.address, self.shape.cpus_per_node)
+        arguments = nodes_.worker_arguments(self.address, self.shape.cpus_per_node, tier)
+        self._tiers[number] = tier
         if fake is None:
             self._start(number, arguments)
         else:
@@ -172,9 +175,8 @@ class LocalCluster:
 
     def node(self, number: int) -> Node:
         fake = self._fakes.get(number)
-        return Node(
-            number, self._worker(number).node_id, fake.slice if fake is not None and not fake.wrong else ""
-        )
+        slice_ = fake.slice if fake is not None and not fake.wrong else ""
+        return Node(number, self._worker(number).node_id, slice_, self._tiers[number])
 
     def add_node(self) -> Node:
         return self.add_nodes(1)[0]
@@ -183,10 +185,10 @@ class LocalCluster:
         """Several at once, side by side."""
         return self._joined([self._start_worker() for _ in range(count)])
 
-    def add_capacity(self, slice_: int | None = None) -> list[Node]:
+    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
         slices = self.shape.slices
         if slices is None:
-            return self.add_nodes(1)
+            return self._joined([self._start_worker(tier=tier)])
         if slice_ is None:
             return self._joined(self._start_slice(slices))
         return self._joined([self._start_worker(self._lacking(slices, slice_))])

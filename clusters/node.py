@@ -18,7 +18,7 @@ from pathlib import Path
 from shaketable.clusters import processes
 from shaketable.clusters.ports import client_server
 from shaketable.clusters.processes import MARK
-from shaketable.clusters.protocol import ClusterError
+from shaketable.clusters.protocol import TIER_LABEL, ClusterError
 
 OBJECT_STORE_BYTES = 80_000_000  # Ray refuses less than 75 MiB
 LOG_LINES_SHOWN = 12
@@ -103,8 +103,9 @@ def head_arguments(port: int = 0) -> list[str]:
     return head + client_server()
 
 
-def worker_arguments(address: str, cpus: int) -> list[str]:
-    return [f"--address={address}", f"--num-cpus={cpus}"]
+def worker_arguments(address: str, cpus: int, tier: str = "") -> list[str]:
+    labels = [f"--labels={TIER_LABEL}={tier}"] if tier else []
+    return [f"--address={address}", f"--num-cpus={cpus}", *labels]
 
 
 def start(

@@ -47,7 +47,7 @@ class ClusterPool:
             returned = True
         finally:
             # After an error nobody knows what the cluster went through.
-            if not (returned and shape.slices is None and self._take_back(cluster)):
+            if not (returned and shape.plain and self._take_back(cluster)):
                 cluster.close()
 
     # -- taking
@@ -60,8 +60,8 @@ class ClusterPool:
         return None
 
     def _next_idle(self, shape: Shape) -> LocalCluster | None:
-        """The idle cluster that needs the fewest nodes started or stopped. One with slices is always new."""
-        if shape.slices is not None:
+        """The idle cluster that needs the fewest nodes started or stopped. One with slices or tiers is always new."""
+        if not shape.plain:
             return None
         with self._lock:
             if self._closed:

@@ -24,23 +24,33 @@ class Unsupported(ClusterError):
     """This kind of cluster has no way to do that; the message says which kinds have one."""
 
 
+TIER_LABEL = "tier"  # of a node: the name of its tier
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What is started: `nodes` worker nodes, each with `cpus_per_node` CPUs (one worker asks for one CPU), or the hosts
-    of TPU `slices` in their stead."""
+    of TPU `slices` in their stead. `tiers`: the tier of each node, for which it has a label; empty: there are none."""
 
     nodes: int
     cpus_per_node: int = 1
     slices: Slices | None = None
+    tiers: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """One node is like any other."""
+        return self.slices is None and not self.tiers
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`slice`: the TPU slice of which it is a host, if that is one that a run could use."""
+    """`slice`: the TPU slice of which it is a host, if that is one that a run could use. `tier`: of which it is."""
 
     number: int
     node_id: str
     slice: str = ""
+    tier: str = ""
 
 
 class Cluster(Protocol):
@@ -61,9 +71,9 @@ class Cluster(Protocol):
         """Start one more worker node and return once it is alive in Ray's own view."""
         ...
 
-    def add_capacity(self, slice_: int | None = None) -> list[Node]:
-        """One more node; where there are TPU slices one more of those, or one of the hosts that slice number `slice_`
-        lacks."""
+    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
+        """One more node, of that tier where there are tiers; where there are TPU slices one more of those, or one of
+        the hosts that slice number `slice_` lacks."""
         ...
 
     def pids(self, number: int) -> list[int]:

@@ -1,4 +1,5 @@
-"""What training on spot capacity costs beside on-demand capacity, and when it stops paying. Pure arithmetic.
+"""What training on spot capacity costs beside on-demand capacity, when it stops paying, and what a run with tiers has
+cost. Pure.
 
 The model is that of an article on Ray Train with spot instances: a run of T hours (all on demand) spends the share
 alpha of them on spot and the rest on demand; each of M interruptions adds dt hours, and it takes Ttotal = T + M dt.
@@ -12,7 +13,11 @@ example and its table are of this form, and it is the cheaper one whenever anyth
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from shaketable.chaos.history import AnyEvent
+from shaketable.chaos.invariants.view import Attempt, History
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,50 @@ def break_even_stretch(alpha: float, discount: float = 0.9) -> float:
     Infinite where all of it runs on spot for nothing."""
     factor = 1 - discount * alpha
     return 1 / factor - 1 if factor > 0 else math.inf
+
+
+# ---- what a run has cost -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OnTier:
+    """What the attempts on one tier took, `worker_h` hours of one worker in all, and what that cost at the tier's
+    `price_per_hour`, in its currency; None where it has none."""
+
+    tier: str
+    attempts: int
+    worker_h: float
+    price_per_hour: float | None
+
+    @property
+    def cost(self) -> float | None:
+        return None if self.price_per_hour is None else self.worker_h * self.price_per_hour
+
+
+def by_tier(events: Sequence[AnyEvent]) -> tuple[OnTier, ...]:
+    """In the order of the ladder; empty where the run has no tiers. Each attempt counts from its start to its end with
+    all of its workers. What is held between attempts is not in the history, and not counted."""
+    history = History(events)
+    took = _lasted_h(history)
+    return tuple(
+        OnTier(
+            tier["name"], len(hours), math.fsum(hours), tier.get("price_per_hour"),
+        )
+        for tier in history.configuration.tiers
+        for hours in [[h for attempt, h in took if attempt.start.tier == tier["name"]]]
+    )  # fmt: skip
+
+
+def _lasted_h(history: History) -> list[tuple[Attempt, float]]:
+    """One that has no end on record lasted until the next began, or to the end of the history."""
+    latest_s = max((event.at_s for event in history.events), default=0.0)
+    limits = [*(attempt.begin_s for attempt in history.attempts[1:]), math.inf]
+    ends = (latest_s if attempt.end is None else attempt.end_s for attempt in history.attempts)
+    spans = zip(history.attempts, map(min, ends, limits), strict=True)
+    return [(a, max(0.0, end_s - a.begin_s) / 3600 * a.world_size) for a, end_s in spans]
+
+
+# ---- how the model comes to its answers ----------------------------------------------------------------------
 
 
 def _cost(spot: Spot, cost: float, stretch: float) -> Cost:

@@ -41,6 +41,7 @@ PARTS: dict[str, tuple[str, str]] = {
     "startup": ("PROGRAM_STARTUP", "before the run trained for the first time"),
     "other": ("OTHER", "after its last attempt"),
 }  # fmt: skip
+MOST_ASTRAY = 0.01
 INQUEST = (LeakCheck, CheckpointProbed, LogRecord, ReferenceRun)  # what the harness looks at when all is over
 
 
@@ -81,6 +82,23 @@ def goodput(events: Sequence[AnyEvent]) -> Goodput | None:
         seconds[stretch.part] += lasted_s * stretch.share
         seconds["degraded"] += lasted_s * (1 - stretch.share)
     return Goodput(cut[-1].end_s - cut[0].begin_s, seconds)
+
+
+class Unaccounted(Exception):
+    """A bug here: the parts of a run do not add up to its wall time."""
+
+
+def accounted(events: Sequence[AnyEvent]) -> Goodput | None:
+    """As `goodput`, checked against the clock of those who launched the drivers. Raises Unaccounted beyond 1 %."""
+    measured = goodput(events)
+    starts = [event.at_s for event in events if isinstance(event, DriverStarted)]
+    exits = [event.at_s for event in events if isinstance(event, DriverExited)]
+    if measured is None or not starts or len(starts) != len(exits):
+        return measured
+    wall_s, sum_s = max(exits) - min(starts), sum(measured.seconds.values())
+    if abs(sum_s - wall_s) > MOST_ASTRAY * wall_s:
+        raise Unaccounted(f"the parts of goodput add up to {sum_s:.3f} s, its drivers took {wall_s:.3f} s")
+    return measured
 
 
 def stretches(events: Sequence[AnyEvent]) -> list[Stretch]:

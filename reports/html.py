@@ -13,6 +13,7 @@ import jinja2
 
 from shaketable.chaos.history import AnyEvent, ExperimentBegan
 from shaketable.reports import results
+from shaketable.reports.cost import OnTier, by_tier
 from shaketable.reports.drawing import Drawing, draw
 from shaketable.reports.goodput import PARTS, Goodput, goodput
 from shaketable.reports.results import Result, Run
@@ -29,6 +30,7 @@ class Section:
     drawing: Drawing | None
     attempts: tuple[AttemptRow, ...]
     goodput: Goodput | None
+    tiers: tuple[OnTier, ...]
     configuration: Mapping[str, object]
     expect: Mapping[str, object]
 
@@ -70,6 +72,7 @@ def _section(result: Result, events: Sequence[AnyEvent]) -> Section:
         draw(shown) if shown else None,
         attempts(events),
         goodput(events),
+        by_tier(events),
         began.configuration if began else {},
         began.expect if began else {},
     )

@@ -39,8 +39,8 @@ class Callback(Protocol):
 class Tier:
     """A kind of capacity, such as spot or on-demand: the labels of its nodes, what the run may cost on it (as in
     FailureConfig, counted there alone), for how long fewer than min may be had of it before the next tier is tried
-    (seconds; None: for ever), and what an hour of one worker costs (recorded with the
-    configuration; no report uses it yet). Raises ConfigurationError.
+    (seconds; None: for ever), and what an hour of one worker costs, in any currency (reports
+    show what the run has cost on each). Raises ConfigurationError.
     """
 
     name: str

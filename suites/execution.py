@@ -19,7 +19,7 @@ import msgspec
 from shaketable.chaos import history
 from shaketable.chaos.plan import Judgement
 from shaketable.reports.console import shown
-from shaketable.reports.goodput import goodput
+from shaketable.reports.goodput import accounted
 from shaketable.reports.landed import landed, output
 from shaketable.reports.results import Outcome, Result
 from shaketable.suites import deviations, mutants
@@ -86,7 +86,7 @@ def run_task(task: Task, folder: Path, pool: ClusterPool) -> Result:
         findings=judgement.findings,
         landed=landed(events),
         output=output(events),
-        goodput=goodput(events),
+        goodput=accounted(events),
     )
     result = deviations.held_against(result, judgement, events)
     (folder / RESULT).write_bytes(dump(result))

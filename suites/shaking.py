@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from shaketable.chaos import configuring
 from shaketable.chaos.history import AnyEvent, RunEnded, read_events
 from shaketable.chaos.plan import Expect, FaultPlan, Judgement, Outcome, Plan
+from shaketable.reports.goodput import accounted
 from shaketable.reports.landed import landed, output
 from shaketable.reports.results import Result
 
@@ -142,6 +143,7 @@ def _result(
         findings=judgement.findings,
         landed=landed(events),
         output=output(events),
+        goodput=accounted(events),
         reproduce=f"shaketable run {folder.absolute() / 'experiment.yaml'}",
     )
 

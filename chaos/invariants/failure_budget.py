@@ -32,6 +32,8 @@ EXCEPTION = "Traceback"  # a bug during a preemption is a bug
 HANGS = ("hang_worker", "freeze_worker", "freeze_node")
 RAISES = ("raise_in_worker", "fail_upload", "fail_start")
 LIMITED = (FAILURES, PREEMPTIONS)
+SAYS_NOTHING_OF_STARTS = ("driver_lost", "interrupted", "preempted", "checkpoint_corrupt")
+NO_AGENTS = "agents cannot be started"  # which is no ending of an attempt, and counted by itself
 VAIN = "max_failures_without_progress"  # counts failures since the last commit
 
 
@@ -172,7 +174,7 @@ def _wrong_end(history: History) -> str | None:
             case Opening() if entry.reopened:
                 book = _Book()
             case Commit():
-                book.spent[VAIN] = 0
+                book.spent[VAIN] = book.starts = 0
             case End() if entry not in void:
                 book.end(entry)
             case Start() if (beyond := book.beyond(settings)) is not None:
@@ -181,7 +183,7 @@ def _wrong_end(history: History) -> str | None:
                 return misplaced
             case Move() if (wrong := book.move(history, entry, settings)) is not None:
                 return wrong
-            case Finale(outcome="failed") if book.gave_up(history, settings):
+            case Finale(outcome="failed") if book.gave_up(history, settings, entry.error or ""):
                 return f"the run gave up ({entry.place}), {book.within(settings)}"
             case Finale(outcome="finished") if (beyond := book.beyond(settings)) is not None:
                 return f"the run finished ({entry.place}), {beyond}"
@@ -221,6 +223,7 @@ class _Book:
 
     spent: Counter[str] = field(default_factory=Counter)
     charges: list[End] = field(default_factory=list)  # what of it has a time
+    starts: int = 0  # that failed in a row
     name: str = ""  # of the tier; empty: the first
     ended: End | None = None  # the last attempt
 
@@ -229,6 +232,10 @@ class _Book:
         self.charges += [end] if end.account is not None else []
         self.spent[end.account or ""] += 1
         self.spent[VAIN] += end.account == FAILURES
+        if end.account == STARTS:
+            self.starts += 1
+        elif end.cause not in SAYS_NOTHING_OF_STARTS:
+            self.starts = 0
 
     def tier(self, tiers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         return next((tier for tier in tiers if tier["name"] == self.name), tiers[0])
@@ -239,7 +246,9 @@ class _Book:
         limit: int = getattr(settings, account)
         return limit
 
-    def beyond(self, settings: Configuration, accounts: Sequence[str] = (*LIMITED, VAIN)) -> str | None:
+    def beyond(
+        self, settings: Configuration, accounts: Sequence[str] = (*LIMITED, VAIN, STARTS)
+    ) -> str | None:
         for account in accounts:
             limit = self.limit(account, settings)
             counted = self.counted(account, settings)
@@ -249,7 +258,9 @@ class _Book:
         return None
 
     def counted(self, account: str, settings: Configuration) -> int:
-        """Where there is a window: what was charged in it, up to the last charge."""
+        """Start failures in a row. Where there is a window: what was charged in it, up to the last charge."""
+        if account == STARTS:
+            return self.starts
         if settings.budget_window_s is None or account not in LIMITED or not self.charges:
             return self.spent[account]
         after_s = self.charges[-1].settled_s - settings.budget_window_s
@@ -274,10 +285,11 @@ class _Book:
         since_s = left_s(history, ended, ended.begin_s) if ended is not None else 0.0
         return limit_s is not None and entry.at_s - since_s >= float(limit_s) - CLOCK_SKEW_S
 
-    def gave_up(self, history: History, settings: Configuration) -> bool:
+    def gave_up(self, history: History, settings: Configuration, error: str) -> bool:
         last = self.ended
         if last is not None and (last.account == STARTS or last.cause in ("storage", "start_failed")):
-            return False
+            too_few = last.account == STARTS and self.starts <= settings.max_start_failures
+            return history.subject == "bundled" and too_few and NO_AGENTS not in error
         if last is not None and _storage_ended_it(history, last):
             return False
         if self.spent[VAIN] > self.limit(VAIN, settings) >= 0:

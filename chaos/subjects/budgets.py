@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from shaketable.chaos.plan import Configuration
+from shaketable.clusters.protocol import TIER_LABEL
 from shaketable.runtime.config import FailureConfig, Quarantine, Tier
-
-LABEL = "tier"  # of a node: the name of its tier
 
 
 def failure_config(configuration: Configuration) -> FailureConfig:
     aside = configuration.node_quarantine
     common: dict[str, Any] = {
+        "max_start_failures": configuration.max_start_failures,
         "max_failures_without_progress": configuration.max_failures_without_progress,
         "budget_window_s": configuration.budget_window_s,
         "node_quarantine": None if aside is None else Quarantine(**aside),
@@ -24,7 +24,7 @@ def failure_config(configuration: Configuration) -> FailureConfig:
             **common,
         )
     tiers = [
-        Tier(label_selector={LABEL: tier["name"]}, **{k: v for k, v in tier.items() if k != "nodes"})
+        Tier(label_selector={TIER_LABEL: tier["name"]}, **{k: v for k, v in tier.items() if k != "nodes"})
         for tier in configuration.tiers
     ]
     return FailureConfig(tiers=tiers, **common)

@@ -40,6 +40,7 @@ from shaketable.suites.mutants import MUTANTS
 from shaketable.suites.mutants.patches import applied
 from shaketable.suites.shaking import ShakeFailed, Shaken
 
+pytestmark = pytest.mark.budget
 JOB = "shaketable.workloads:hash_chain"
 ASIDE = {"failures": 2, "within_s": 300.0, "for_s": 60.0}
 WATCH = {"hang_timeout_s": 3.0, "first_step_timeout_s": 20.0}
@@ -67,6 +68,12 @@ def killed(*steps: int) -> list[FaultPlan]:
     ]
 
 
+def stillborn(times: int) -> list[FaultPlan]:
+    """So often the node of rank 0 is lost before the worker is in the training function."""
+    faults = [sigkill_node(rank(0), at=event("attempt_started"))]
+    return [*faults, *(sigkill_node(rank(0), at=event("attempt_started", after=n)) for n in range(times - 1))]
+
+
 def flapping(*steps: int) -> list[FaultPlan]:
     """The worker on node 2, at each of these steps."""
     first, *others = steps
@@ -85,7 +92,7 @@ def ladder(*tiers: tuple[int, ...]) -> list[dict[str, Any]]:
     ]
 
 
-FAILURES, PREEMPTIONS = "max_failures", "max_preemption_failures"
+FAILURES, PREEMPTIONS, STARTS = "max_failures", "max_preemption_failures", "max_start_failures"
 CASES: dict[str, Case] = {
     "exactly at the budget": Case(killed(8, 16), {FAILURES: 2}, configuration={"max_failures": 2}),
     "one beyond the budget": Case(killed(8, 16), {FAILURES: 2}, "failed", configuration={"max_failures": 1}),
@@ -158,6 +165,14 @@ CASES: dict[str, Case] = {
          sigkill_worker(rank(0), at=step(24, after=2))],
         {FAILURES: 2}, "failed", configuration={"tiers": ladder((1, 0), (1, 0)), "num_workers": (1, 1)},
     ),
+    "start failures up to their limit": Case(
+        stillborn(2), {STARTS: 2}, causes=["start_failed", "start_failed", "finished"],
+        configuration={"nodes": 4, "num_workers": (1, 1), "max_start_failures": 2},
+    ),
+    "one start failure too many": Case(
+        stillborn(2), {STARTS: 2}, "failed", causes=["start_failed", "start_failed"],
+        configuration={"nodes": 4, "num_workers": (1, 1), "max_start_failures": 1},
+    ),
     "as many as the limit within the window": Case(
         killed(8, 32), {FAILURES: 2}, job={"step_s": 1.0},
         configuration={"max_failures": 1, "budget_window_s": 15.0},
@@ -188,12 +203,12 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
-def shaken(case: Case, tmp_path: Path, seed: int = 0) -> Shaken:
+def shaken(case: Case, tmp_path: Path, seed: int = 0, cluster: str = "simulated") -> Shaken:
     faults, configuration = case.faults or [FaultPlan("reached", None, step(2))], dict(case.configuration)
     if "tiers" in configuration:
         configuration["nodes"] = sum(tier["nodes"] for tier in configuration["tiers"])
     return shake(
-        JOB, {"steps": 40, **case.job}, cluster="simulated", faults=faults,
+        JOB, {"steps": 40, **case.job}, cluster=cluster, faults=faults,
         outcome=case.outcome, charged=case.charged, steps_lost=case.steps_lost, storage_path=tmp_path, seed=seed,  # type: ignore[arg-type]
         **configuration,
     )  # fmt: skip
@@ -262,6 +277,7 @@ def test_the_next_driver_leaves_a_node_aside_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mutant", "case"),
     [
+        ("start-failure-not-charged", "one start failure too many"),
         ("budget-window-ignored", "as many as the limit within the window"),
         ("budget-window-forgotten-by-a-new-driver", "the window goes on over a driver crash"),
         ("charged-by-the-driver-s-own-clock", "as many as the limit within the window"),

@@ -17,7 +17,7 @@ from shaketable.chaos import history as h
 from shaketable.chaos.engine import arm
 from shaketable.chaos.experiment_file import load
 from shaketable.chaos.record import read_record
-from shaketable.reports.goodput import PARTS, goodput, stretches
+from shaketable.reports.goodput import PARTS, Unaccounted, accounted, goodput, stretches
 from shaketable.suites import execution
 from shaketable.suites.catalogue import catalogue
 from shaketable.suites.deviations import FOLDER as KEPT
@@ -89,6 +89,15 @@ def test_the_parts_of_whatever_exploration_draws_add_up() -> None:
     for number in range(25):
         schedule = exploration.draw(5, number)
         adds_up(simulation.play(schedule.plan, arm(schedule.plan), schedule.weather).events)
+
+
+def test_parts_that_do_not_add_up_to_what_the_drivers_took_are_an_error_of_the_harness(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert accounted(recorded.worker_crash()) == goodput(recorded.worker_crash())
+    monkeypatch.setattr("shaketable.reports.goodput.stretches", lambda events: stretches(events)[:-1])
+    with pytest.raises(Unaccounted, match=r"add up to 2\.210 s, its drivers took 2\.300 s"):
+        accounted(recorded.worker_crash())
 
 
 def test_a_killed_worker_costs_lost_work_detection_and_a_restart() -> None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
 
 from shaketable.chaos import history as h
+from shaketable.chaos import simulation
+from shaketable.chaos.engine import arm
+from shaketable.chaos.experiment_file import load
 from shaketable.chaos.plan import Finding
+from shaketable.reports.cost import by_tier
 from shaketable.reports.drawing import LEFT, RIGHT, WIDTH, draw, ticks
 from shaketable.reports.html import render
 from shaketable.reports.landed import landed
 from shaketable.reports.results import Result, Run
 from shaketable.reports.timeline import Timeline, attempts, timeline
 from shaketable.suites.tests import recorded
+from shaketable.suites.tests.story import Story
 
 NASTY = "<script>alert('x')</script>\"&"
 
@@ -63,6 +71,28 @@ def test_a_node_that_was_set_aside_says_so_in_its_lane() -> None:
     (span,) = (span for span in lane.spans if span.kind == "aside")
     assert span.tip == "node 2 set aside for 1800 s: it failed 3 times"
     assert span.end_s <= drawn([*events, aside]).duration_s
+
+
+def test_a_run_with_tiers_says_what_each_has_cost() -> None:
+    file = Path(__file__).parents[1] / "experiments" / "spot-to-on-demand.yaml"
+    plan = load(file, {"cluster": "simulated"}).plan
+    played = simulation.play(plan, arm(plan)).events
+    spot, on_demand = by_tier(played)
+    assert (spot.tier, spot.attempts, on_demand.tier, on_demand.attempts) == ("spot", 2, "on-demand", 2)
+    text = " ".join(re.sub(r"<[^>]+>", " ", page(events=played)).split())
+    assert f"spot 2 {spot.worker_h:.5f} 0.1 {spot.worker_h / 10:.6f}" in text
+    assert f"on-demand 2 {on_demand.worker_h:.5f} 1.0 {on_demand.worker_h:.6f}" in text
+    assert "Cost by tier" not in page()
+
+
+def test_an_attempt_costs_its_workers_from_its_start_to_its_end() -> None:
+    story = Story(tiers=[{"name": "spot", "nodes": 3, "price_per_hour": 0.5}]).launch()
+    story.record(
+        "attempt_started", attempt=1, world_size=3, members=[], resume=None, first_index=1, tier="spot"
+    )
+    story.wait(1200.0).record("attempt_ended", attempt=1, cause="resized", account=None)
+    (spot,) = by_tier([*story.events, *story.records])
+    assert spot.worker_h == pytest.approx(1.0, abs=1e-3) and spot.cost == 0.5 * spot.worker_h
 
 
 def test_the_world_size_line_follows_the_attempts() -> None:

@@ -15,12 +15,13 @@ import msgspec
 
 from shaketable.chaos.history import RunEnded
 from shaketable.chaos.plan import Configuration, Outcome
-from shaketable.chaos.subjects.budgets import LABEL, failure_config
+from shaketable.chaos.subjects.budgets import failure_config
 from shaketable.chaos.subjects.scribe import Scribe
 from shaketable.chaos.subjects.simulated.agent import Fork, SimulatedAgent
 from shaketable.chaos.subjects.simulated.group import Group
 from shaketable.chaos.subjects.simulated.reservations import SliceReservations
 from shaketable.chaos.subjects.simulated.world import EPOCH_S, World, Writer
+from shaketable.clusters.protocol import TIER_LABEL
 from shaketable.clusters.simulated_nodes import Lease, SimulatedNode
 from shaketable.runtime import events as ev
 from shaketable.runtime.collection import orphans
@@ -402,7 +403,7 @@ class SimulatedDriver:
                     delay_s = max(0.0, at_s - self.world.timeline.now)
                     self.world.timeline.later(delay_s, self.on_time, name, self._mark)
             case ev.RequestUnit(unit, selector, avoid):
-                self._request(unit, dict(selector).get(LABEL, ""), avoid)
+                self._request(unit, dict(selector).get(TIER_LABEL, ""), avoid)
             case ev.ProbeUnit(unit):
                 if unit in self._units:
                     self._start_agents(self._units[unit], unit)
