@@ -287,9 +287,8 @@ class _Book:
 
     def gave_up(self, history: History, settings: Configuration, error: str) -> bool:
         last = self.ended
-        if last is not None and (last.account == STARTS or last.cause in ("storage", "start_failed")):
-            too_few = last.account == STARTS and self.starts <= settings.max_start_failures
-            return history.subject == "bundled" and too_few and NO_AGENTS not in error
+        if NO_AGENTS in error or (last is not None and self._never_started(history, last, settings)):
+            return False
         if last is not None and _storage_ended_it(history, last):
             return False
         if self.spent[VAIN] > self.limit(VAIN, settings) >= 0:
@@ -299,6 +298,12 @@ class _Book:
         if settings.tiers and settings.tiers[-1].get("capacity_timeout_s") is not None:
             return False
         return last is not None and self.beyond(settings) is None
+
+    def _never_started(self, history: History, last: End, settings: Configuration) -> bool:
+        """Ray Train has no limit of its own for that."""
+        if history.subject == "bundled" and last.account == STARTS:
+            return self.starts > settings.max_start_failures
+        return last.account == STARTS or last.cause in ("storage", "start_failed")
 
     def within(self, settings: Configuration) -> str:
         parts = [f"{self.counted(a, settings)} of {self.limit(a, settings)} charged to {a}" for a in LIMITED]
