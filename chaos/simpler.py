@@ -159,9 +159,12 @@ def _configuration_options(was: Configuration) -> dict[str, list[Any]]:
         "max_failures": [-1, 0, 1, 2], "max_preemption_failures": [-1, 0, 1, 2], "num_to_keep": [None, 1, 2],
         "elastic_resize_monitor_interval_s": [PLAIN.elastic_resize_monitor_interval_s],
         "heartbeat_timeout_s": [PLAIN.heartbeat_timeout_s], "seed": [PLAIN.seed],
+        "budget_window_s": [None], "node_quarantine": [None],
     }  # fmt: skip
     world: dict[str, list[Any]] = {"nodes": [*range(unit, was.nodes, unit), was.nodes]}
-    if was.slices:
+    if was.tiers:
+        world = {}  # the nodes are those of the tiers
+    elif was.slices:
         world = {"slices": _ending_with([*_plainer_slices(was.slices)], was.slices)}
     return {
         **world,

@@ -71,6 +71,14 @@ def test_parameters_become_plain() -> None:
     assert all("deadline_s" not in fault.arguments for fault in small.plan.faults)
 
 
+def test_the_nodes_of_tiers_stay_as_many_as_the_tiers_have_and_limits_over_time_go() -> None:
+    tiers = ({"name": "spot", "nodes": 2}, {"name": "on-demand", "nodes": 1})
+    was = plan(KILL, tiers=tiers, nodes=3, budget_window_s=5.0, node_quarantine={"failures": 1})
+    wanted = simpler.options(was, {}).configuration
+    assert "nodes" not in wanted and "nodes" in simpler.options(plan(KILL), {}).configuration
+    assert wanted["budget_window_s"] == [None, 5.0] and wanted["node_quarantine"][0] is None
+
+
 def test_the_same_schedule_shrinks_to_the_same() -> None:
     begun = Schedule(crowd(), ROUGH)
     assert shrinking.shrink(begun, planted) == shrinking.shrink(begun, planted)
