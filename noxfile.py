@@ -70,6 +70,15 @@ def on_demand(session: nox.Session) -> None:
 
 
 @nox.session
+def minio(session: nox.Session) -> None:
+    """The tests of object stores against MinIO instead of moto. Needs a container engine."""
+    _install(session, "chaos", "explore", "storage", tools="minio")
+    files = [f"src/shaketable/suites/tests/test_{name}.py" for name in ("objects_s3", "storage_gateway")]
+    session.env["SHAKETABLE_MINIO"] = "1"
+    _run(session, "pytest", *files, f"--timeout={TEST_TIMEOUT_S}", *session.posargs)
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """Every job of docs/examples, whole and with each bug planted in it, through an experiment: about half an hour."""
     _install(session, "chaos", "explore", "torch", "jax", "ray-train", tools="examples")

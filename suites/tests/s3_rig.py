@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from shaketable.chaos.faults.storage import server
+from shaketable.clusters.minio import minio
 
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """Its endpoint."""
+    """Its endpoint. With SHAKETABLE_MINIO set (`nox -s minio`) it is MinIO's, in a container."""
     pytest.importorskip("moto.server")
-    with server.s3_server() as endpoint:
+    keys = server.KEYS["AWS_ACCESS_KEY_ID"], server.KEYS["AWS_SECRET_ACCESS_KEY"]
+    with minio(*keys) if os.environ.get("SHAKETABLE_MINIO") else server.s3_server() as endpoint:
         yield endpoint
 
 

@@ -33,7 +33,8 @@ def gateway(s3_server: str) -> Iterator[Gateway]:
 
 def store_at(gateway: Gateway, bucket: str, retries: int = 0) -> S3Store:
     return S3Store(
-        bucket.removeprefix("s3://"), endpoint=gateway.endpoint, access_key_id="test", secret_access_key="test",
+        bucket.removeprefix("s3://"), endpoint=gateway.endpoint, access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
+        secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"],
         region="us-east-1", client_options={"allow_http": True, "timeout": timedelta(seconds=60)},
         retry_config={"max_retries": retries, "backoff": {"init_backoff": timedelta(milliseconds=20)}},
     )  # fmt: skip
@@ -141,7 +142,8 @@ def test_a_client_that_retries_gets_through_a_fifth_of_failures(gateway: Gateway
 def test_pyarrow_s_client_is_hurt_as_well(gateway: Gateway, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fs = pytest.importorskip("pyarrow.fs")
     client = fs.S3FileSystem(
-        endpoint_override=gateway.endpoint, access_key="test", secret_key="test", region=KEYS["AWS_REGION"],
+        endpoint_override=gateway.endpoint, access_key=KEYS["AWS_ACCESS_KEY_ID"],
+        secret_key=KEYS["AWS_SECRET_ACCESS_KEY"], region=KEYS["AWS_REGION"],
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1), request_timeout=30, connect_timeout=10,
     )  # fmt: skip
     path = f"{s3.removeprefix('s3://')}/run/file"

@@ -65,7 +65,7 @@ def test_a_bucket_is_reached_through_the_gateway_and_the_environment_is_put_back
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with storage_for(Configuration(storage="s3"), tmp_path) as storage:
         assert storage.directory is None and storage.gateway is not None
-        assert os.environ["AWS_ACCESS_KEY_ID"] == "test"
+        assert os.environ["AWS_ACCESS_KEY_ID"] == "shaketable"
         endpoint = os.environ["AWS_ENDPOINT_URL"]
         assert endpoint == os.environ["AWS_ENDPOINT_URL_S3"] == storage.gateway.endpoint
         store = from_url(storage.path, client_options={"allow_http": True}, config={"endpoint": endpoint})

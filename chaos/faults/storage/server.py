@@ -1,17 +1,16 @@
 """A real S3 server of the harness's own: moto's, in this process, on a port of its own. Needs the extra `storage`.
 
-It keeps what it is given in memory and checks no signature, so any keys will do; nothing of it outlives the process.
+It keeps what it is given in memory and checks no signature; nothing of it outlives the process.
 """
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 KEYS = {
-    "AWS_ACCESS_KEY_ID": "test",
-    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_ACCESS_KEY_ID": "shaketable",
+    "AWS_SECRET_ACCESS_KEY": "shaketable",
     "AWS_REGION": "us-east-1",
     "AWS_DEFAULT_REGION": "us-east-1",
 }
@@ -38,7 +37,12 @@ def environment(endpoint: str) -> dict[str, str]:
 
 
 def make_bucket(endpoint: str, bucket: str) -> None:
-    # moto checks no signature, but takes the region from it.
-    headers = {"Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request"}
-    request = urllib.request.Request(f"{endpoint}/{bucket}", method="PUT", headers=headers)
-    urllib.request.urlopen(request, timeout=_ANSWERS_WITHIN_S).close()
+    import boto3
+    from botocore.config import Config
+
+    client = boto3.client(
+        "s3", endpoint_url=endpoint, aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"], region_name=KEYS["AWS_REGION"],
+        config=Config(read_timeout=_ANSWERS_WITHIN_S, s3={"addressing_style": "path"}),
+    )  # fmt: skip
+    client.create_bucket(Bucket=bucket)
