@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from shaketable.runtime import retries
+import contextlib
+from pathlib import Path
+
+from shaketable.runtime import messages as msg
+from shaketable.runtime import retries, wire
+from shaketable.runtime.agent import AgentSpec, Place, _Loop
+from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.errors import StorageUnavailable
+from shaketable.runtime.executor import Executor, Job, _Peer
+from shaketable.runtime.records import AttemptEnded
+from shaketable.runtime.runlog import open_run
+from shaketable.runtime.settings import settings_of
+from shaketable.runtime.wire import Channel
+from shaketable.suites.tests.log_examples import CONFIGURATION, ended, started
 
 
 def failing(times: int) -> None:
@@ -33,3 +45,33 @@ def test_a_tally_is_by_who_and_begins_anew_with_each_attempt() -> None:
     tally.add("rank 0", {})
     assert tally.take() == {"driver": {"append": 1}, "rank 1": {"upload": 3, "get": 4}}
     assert tally.take() == {}
+
+
+def test_an_agent_tells_its_driver_what_it_had_to_ask_again(tmp_path: Path) -> None:
+    ours, theirs = wire.pair()
+    loop = _Loop(Channel(theirs), AgentSpec("", 0, b"", 0, 0), Place("node", "127.0.0.1", tmp_path))
+    with contextlib.closing(Channel(ours)) as driver:
+        loop._turn()
+        failing(2)
+        loop._turn()
+        told = [message for message in driver.receive() if isinstance(message, msg.Retried)]
+    assert told[-1].counts == {"put": 2}
+
+
+def test_the_record_of_an_attempts_end_has_what_driver_and_agents_had_to_ask_again(tmp_path: Path) -> None:
+    log, _ = open_run(tmp_path / "run", CONFIGURATION)
+    log.append(started(1))
+    config = RunConfig(name="run", storage_path=str(tmp_path))
+    settings = settings_of(config, ScalingConfig(num_workers=2), jitter=0.0, wall_ahead_s=0.0)
+    executor = Executor(Job(b"", (), {}, ()), config, settings, log)
+    ours, _theirs = wire.pair()
+    peer = _Peer(Channel(ours), agent=1, unit=0, place=0, node_id="node", heard_s=0.0, rank=1)
+    executor._on_message(peer, msg.Retried(counts={"upload": 2}))
+    failing(1)
+    executor._append(ended(1))
+    write = executor._log_calls.get()
+    assert write is not None
+    write()
+    (_, record) = log.read()[-1]
+    assert isinstance(record, AttemptEnded)
+    assert record.retried["rank 1"] == {"upload": 2} and record.retried["driver"]["put"] >= 1
