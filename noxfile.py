@@ -48,8 +48,8 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The project's own tests, torch included. `nox -s tests -- -k words` picks some."""
-    _install(session, "chaos", "explore", "torch", "ray-train", "storage", tools="tests")
+    """The project's own tests, torch and jax included. `nox -s tests -- -k words` picks some."""
+    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", tools="tests")
     limits = ["-n", TESTS_AT_ONCE, "--dist", "loadgroup", f"--timeout={TEST_TIMEOUT_S}"]
     _run(session, "pytest", *limits, *session.posargs)
 

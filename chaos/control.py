@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # brings ray
 
 FOLDER = "control-runs"
 LINK = "control-run"
-COMPARED = ("torch_ddp",)  # of the bundled workloads those that are compared with a run of theirs
 IRRELEVANT = ("seed", "max_failures", "max_preemption_failures", "heartbeat_timeout_s", "metrics_tolerance",
               "triggers_of", "control", "within_s")  # fmt: skip
 LOOK_EVERY_S = 0.2
@@ -48,7 +47,7 @@ _remembered: dict[tuple[str, int], Outcome] = {}  # of this process, whatever fo
 
 def needed(configuration: Configuration) -> bool:
     if is_bundled(configuration.job):
-        return configuration.job.rpartition(":")[2] in COMPARED
+        return configuration.job.rpartition(":")[2] in control_verdict.COMPARED
     return configuration.control
 
 

@@ -104,11 +104,13 @@ def missing_extra(configuration: Configuration) -> str:
     """What is not installed that this experiment needs, with the line that installs it; empty: nothing."""
     wanted = {
         "torch": configuration.job.endswith(":torch_ddp"),
+        "orbax": configuration.job.endswith(":jax_sharded"),
         "pyarrow": configuration.subject == "ray-train",
         **dict.fromkeys(("moto", "aiohttp"), configuration.storage == "s3" and configuration.cluster != "simulated"),
     }  # fmt: skip
     for module, extra in (
         ("torch", "torch"),
+        ("orbax", "jax"),
         ("pyarrow", "ray-train"),
         ("moto", "storage"),
         ("aiohttp", "storage"),

@@ -42,10 +42,10 @@ class FakeHost:
 
     @property
     def environment(self) -> dict[str, str]:
-        """As GKE sets it; a worker finds it there."""
+        """As GKE sets it; a worker finds it there. There are no chips, so jax is told to do without."""
         return {
             "TPU_NAME": self.slice, "TPU_WORKER_ID": str(self.worker), "TPU_TOPOLOGY": self.topology,
-            "TPU_ACCELERATOR_TYPE": self.pod_type,
+            "TPU_ACCELERATOR_TYPE": self.pod_type, "JAX_PLATFORMS": "cpu",
         }  # fmt: skip
 
     @property

@@ -22,7 +22,10 @@ NEEDS = {
     "bundled": ("subject", "bundled", "only the bundled runtime has what they need"),
     "processes": ("cluster", "local", "they need real processes, which nothing simulates"),
 }
-MODULES = {"torch": "torch", "jax": "jax"}  # tag, which is also the extra's name -> the module that it needs
+MODULES = {
+    "torch": "torch",
+    "jax": "orbax",
+}  # tag, which is also the extra's name -> the module that it needs
 
 
 class UsageError(Exception):

@@ -29,7 +29,7 @@ EXTRAS = {  # extra -> the modules it brings
     "chaos": ("chaoslib", "typer", "rich", "jinja2", "pytest", "xdist", "psutil"),
     "explore": ("hypothesis",),
     "torch": ("torch",),
-    "jax": ("jax",),
+    "jax": ("jax", "orbax"),
     "s3": ("boto3",),
     "storage": ("aiohttp", "moto", "flask", "flask_cors"),
 }

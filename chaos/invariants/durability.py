@@ -15,7 +15,6 @@ from shaketable.chaos.invariants.entries import Commit, Deletion, Quarantine, St
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
 from shaketable.chaos.invariants.view import CLOCK_SKEW_S, History
 from shaketable.chaos.plan import Finding
-from shaketable.chaos.workloads.chain import ChainConfig, lineage
 
 NAME = "durability"
 DAMAGING = ("damage_checkpoint",)
@@ -76,10 +75,8 @@ def _damaged_since(history: History, commit: Commit) -> bool:
 
 def _reference(history: History) -> dict[int, str]:
     """What each committed step's digest must be, where that can be computed."""
-    if not history.hash_chained:
-        return {}
     last = max(commit.index for commit in history.commits)
-    return dict(enumerate(lineage(ChainConfig.of(history.configuration.job_config), last)[: last + 1]))
+    return dict(enumerate((history.lineage(last) or ())[: last + 1]))
 
 
 def _wrong_deletion(history: History) -> str | None:

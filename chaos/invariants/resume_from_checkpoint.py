@@ -14,7 +14,6 @@ from shaketable.chaos.invariants.findings import counted, failed, not_applicable
 from shaketable.chaos.invariants.resumed_steps import wrong_first_step
 from shaketable.chaos.invariants.view import Attempt, History
 from shaketable.chaos.plan import Finding
-from shaketable.chaos.workloads.chain import ChainConfig, genesis
 
 NAME = "resume-from-checkpoint"
 
@@ -119,9 +118,9 @@ def _silent(attempt: Attempt) -> int | None:
 
 
 def _not_from_scratch(history: History, attempt: Attempt) -> str | None:
-    empty = genesis(ChainConfig.of(history.configuration.job_config)) if history.hash_chained else None
+    known = history.lineage(0)
     for found in attempt.resumed:
-        if found.step != 0 or (empty is not None and found.digest != empty):
+        if found.step != 0 or (known is not None and found.digest != known[0]):
             return f"rank {found.rank} of {attempt.name} began at {_state(found)}, but nothing had been committed"
     return None
 

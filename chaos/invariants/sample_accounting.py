@@ -1,11 +1,11 @@
 """sample-accounting: on the lineage that survived, every step from the first to the last was done exactly
 once, on exactly its samples.
 
-For the hash-chain job the digest after each step is computed here from the configuration alone; nothing that
-a worker says is trusted. Within an attempt each rank counts on without gap from what it resumed, and the
-ranks of one step share its global batch out without overlap. Steps repeated after a loss are judged by what
-they made, not forbidden. Of a user's own job there are reports only; they are counted against those of its run without
-faults (`resumed_steps.py`).
+For the hash-chain job and the JAX job the digest after each step is computed here from the configuration
+alone; nothing that a worker says is trusted. Within an attempt each rank counts on without gap from what it
+resumed, and the ranks of one step share its global batch out without overlap. Steps repeated after a loss are
+judged by what they made, not forbidden. Of a user's own job there are reports only; they are counted against those
+of its run without faults (`resumed_steps.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from shaketable.chaos.invariants.findings import counted, failed, not_applicable
 from shaketable.chaos.invariants.resumed_steps import began_again, one_world
 from shaketable.chaos.invariants.view import Attempt, History, report_index
 from shaketable.chaos.plan import Finding
-from shaketable.chaos.workloads.chain import ChainConfig, batch, lineage
 
 NAME = "sample-accounting"
 SILENT = "the job testifies neither samples nor digests"
@@ -68,10 +67,9 @@ def _by_reports(history: History) -> Finding:
 
 
 def _wrong_digest(history: History, steps: list[Stepped]) -> str | None:
-    if not history.hash_chained:
+    reference = history.lineage(max(step.step for step in steps))
+    if reference is None:
         return None
-    last = max(step.step for step in steps)
-    reference = lineage(ChainConfig.of(history.configuration.job_config), last)
     for step in steps:
         if step.digest != reference[step.step]:
             return (
@@ -117,12 +115,12 @@ def _wrong_share(history: History, attempt: Attempt, steps: list[Stepped], commi
     if len(set(samples)) != len(samples):
         twice = next(sample for sample in samples if samples.count(sample) > 1)
         return f"sample {twice} was consumed twice"
-    if not history.hash_chained:
+    expected = history.samples(steps[0].step)
+    if expected is None:
         return None
-    expected = set(batch(steps[0].step, ChainConfig.of(history.configuration.job_config)))
-    if extra := set(samples) - expected:
+    if extra := set(samples).difference(expected):
         return f"sample {min(extra)} does not belong to it"
-    if whole and (missing := expected - set(samples)):
+    if whole and (missing := set(expected).difference(samples)):
         return f"sample {min(missing)} was left out"
     return None
 
@@ -135,11 +133,10 @@ def _wrong_end(history: History) -> str | None:
         return None
     if (gap := _gap(history, planned)) is not None:
         return gap
-    if history.hash_chained:
-        expected = lineage(ChainConfig.of(history.configuration.job_config), planned)[planned]
-        found = (ended.metrics or {}).get("digest")
-        if found != expected:
-            return f"the run finished with digest {str(found)[:8]}, after {planned} steps it must be {expected[:8]}"
+    reference, found = history.lineage(planned), (ended.metrics or {}).get("digest")
+    if reference is not None and found != reference[planned]:
+        expected = reference[planned][:8]
+        return f"the run finished with digest {str(found)[:8]}, after {planned} steps it must be {expected}"
     return None
 
 

@@ -41,6 +41,9 @@ from shaketable.chaos.invariants.entries import (
 )
 from shaketable.chaos.naming import is_bundled, is_command
 from shaketable.chaos.plan import Configuration, Expect
+from shaketable.chaos.workloads import chain, exact
+from shaketable.chaos.workloads.chain import ChainConfig
+from shaketable.chaos.workloads.exact import ExactConfig
 
 CLOCK_SKEW_S = 0.5
 HURT_STORAGE = frozenset(
@@ -244,13 +247,33 @@ class History:
 
     @property
     def hash_chained(self) -> bool:
-        """Whether the job is the one whose digests can be computed from the configuration."""
+        """Whether it is the hash-chain job."""
         return _is_ours(self.configuration.job, "hash_chain")
 
     @property
     def testifies_state(self) -> bool:
         """Whether the job says itself what it resumed (ours do)."""
-        return self.hash_chained or _is_ours(self.configuration.job, "torch_ddp")
+        return any(
+            _is_ours(self.configuration.job, name) for name in ("hash_chain", "torch_ddp", "jax_sharded")
+        )
+
+    def lineage(self, steps: int) -> Sequence[str] | None:
+        """What the digest must be after 0, 1, ..., at least `steps` steps, for jobs whose configuration says it."""
+        config = self.configuration.job_config
+        if self.hash_chained:
+            return chain.lineage(ChainConfig.of(config), steps)
+        if _is_ours(self.configuration.job, "jax_sharded"):
+            return exact.lineage(ExactConfig.of(config), steps)
+        return None
+
+    def samples(self, step: int) -> Sequence[int] | None:
+        """The samples that `step` has to consume, for the same jobs."""
+        config = self.configuration.job_config
+        if self.hash_chained:
+            return chain.batch(step, ChainConfig.of(config))
+        if _is_ours(self.configuration.job, "jax_sharded"):
+            return exact.batch(step, ExactConfig.of(config))
+        return None
 
     @property
     def planned_steps(self) -> int | None:

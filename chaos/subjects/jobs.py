@@ -17,7 +17,10 @@ __all__ = ["Job", "JobError", "framework_of", "is_command", "load_job", "one_lin
 Job = Callable[..., Any]
 ERROR_LENGTH = 1000
 FRAMEWORKS: tuple[Literal["torch", "jax"], ...] = ("torch", "jax")
-TORCH_WORKLOAD = ("shaketable.chaos.workloads.torch_ddp", "torch_ddp")  # it imports torch when it runs
+WORKLOADS: dict[tuple[str, str], Literal["torch", "jax"]] = {  # of ours those that import one when they run
+    ("shaketable.chaos.workloads.torch_ddp", "torch_ddp"): "torch",
+    ("shaketable.chaos.workloads.jax_sharded", "jax_sharded"): "jax",
+}
 
 
 class JobError(Exception):
@@ -63,8 +66,8 @@ def _path() -> str:
 def framework_of(job: Job) -> Literal["torch", "jax"] | None:
     """Whose processes the subject has to bring together for it. A function may say so (`job.backend = "torch"`, or
     None); otherwise it is the first of which its module holds anything."""
-    if (job.__module__, getattr(job, "__name__", "")) == TORCH_WORKLOAD:
-        return "torch"
+    if known := WORKLOADS.get((job.__module__, getattr(job, "__name__", ""))):
+        return known
     if hasattr(job, "backend"):
         return next((name for name in FRAMEWORKS if job.backend == name), None)
     held = {_package(value) for value in getattr(job, "__globals__", {}).values()}

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shaketable.chaos.workloads.hash_chain import hash_chain
+    from shaketable.chaos.workloads.jax_sharded import jax_sharded
     from shaketable.chaos.workloads.torch_ddp import torch_ddp
 
-__all__ = ["hash_chain", "torch_ddp"]
+__all__ = ["hash_chain", "jax_sharded", "torch_ddp"]
 
 
 def __getattr__(name: str) -> Any:

@@ -177,3 +177,5 @@ def test_a_missing_extra_is_invalid_with_the_line_that_installs_it(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     judgement = engine.execute(plan_of(CRASH), tmp_path, pool=cast(ClusterPool, PlainPool()))
     assert judgement == Judgement("INVALID", "pyarrow is not installed: pip install 'shaketable[ray-train]'")
+    jax = Configuration(job="shaketable.workloads:jax_sharded")
+    assert engine.missing_extra(jax) == "orbax is not installed: pip install 'shaketable[jax]'"

@@ -28,7 +28,7 @@ STALE = {"MEGASCALE_NUM_SLICES": "7", "MEGASCALE_SLICE_ID": "6", "MEGASCALE_COOR
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    environment = {**QUICK_TO_NOTICE, "JAX_PLATFORMS": "cpu", **STALE}
+    environment = {**QUICK_TO_NOTICE, **STALE}
     with LocalCluster(Shape(nodes=0), environment=environment) as cluster:
         ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         try:

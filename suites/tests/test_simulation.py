@@ -57,7 +57,7 @@ def test_an_experiment_file_comes_to_the_same_verdict_in_simulation(path: Path) 
 def test_only_what_needs_real_processes_is_not_simulated() -> None:
     names = {entry.name for entry in catalogue()} - {path.stem for path in SIMULATED}
     assert names == {entry.name for entry in catalogue() if "processes" in entry.tags}
-    assert names == {"torch-ddp-worker-crash"}
+    assert names == {"torch-ddp-worker-crash", "jax-worker-crash", "jax-slice-host-sigkill"}
 
 
 def test_every_fault_has_its_counterpart_in_simulation() -> None:
@@ -219,8 +219,8 @@ def test_exploration_heals_a_stated_core_so_that_every_run_comes_to_an_end() -> 
         assert any(isinstance(event, RunEnded) for event in outcome.played.events)
 
 
-def test_what_cannot_be_simulated_is_said_and_not_run() -> None:
-    plan = Plan(
-        "torch", Configuration(cluster="simulated", job="shaketable.workloads:torch_ddp"), (), Expect()
-    )
-    assert "needs real processes" in simulation.not_simulated(plan)
+@pytest.mark.parametrize("job", ["torch_ddp", "jax_sharded"])
+def test_what_cannot_be_simulated_is_said_and_not_run(job: str) -> None:
+    configuration = Configuration(cluster="simulated", job=f"shaketable.workloads:{job}")
+    said = simulation.not_simulated(Plan("real", configuration, (), Expect()))
+    assert said == f"the job shaketable.workloads:{job} needs real processes: run it with cluster: local"

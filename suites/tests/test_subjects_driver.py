@@ -91,6 +91,7 @@ def test_a_jobs_framework_is_what_it_says_or_what_its_module_holds() -> None:
     says_so.backend = None  # type: ignore[attr-defined]
     assert framework_of(says_so) is None
     assert framework_of(load_job("shaketable.workloads:torch_ddp")) == "torch"
+    assert framework_of(load_job("shaketable.workloads:jax_sharded")) == "jax"
     assert framework_of(load_job("shaketable.workloads:hash_chain")) is None
 
 
