@@ -1,9 +1,9 @@
 """The mathematics of the JAX job, pure: a regression whose every number is a whole one, so that what training must come
 to can be computed here from the configuration alone, whatever the world size, the mesh and the order of the sums.
 
-Inputs are -1 and 1, the loss is the sum of the absolute errors, its gradient a sum of signs; weights, momentum and
-errors are whole multiples of 1/`UNIT`. float32 holds whole numbers up to 2^24 exactly, nothing here comes near it, and
-exact sums do not depend on their order. The samples of a step are those of the hash chain (`chain.batch`).
+Inputs are -1 and 1, the loss is the sum of the absolute errors, its gradient a sum of signs (of 0 too: 1); weights,
+momentum and errors are whole multiples of 1/`UNIT`. float32 holds whole numbers up to 2^24 exactly, nothing here comes
+near it, and exact sums do not depend on their order. The samples of a step are those of the hash chain (`chain.batch`).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def after(state: State, step: int, config: ExactConfig) -> tuple[State, int]:
         row = inputs(config.seed, sample, config.features)
         found = sum(one * weight for one, weight in zip(row, state.weights, strict=True))
         error = found - target(config.seed, sample, config.features)
-        sign = (error > 0) - (error < 0)
+        sign = 1 if error >= 0 else -1
         total += abs(error)
         gradient = [known + sign * one for known, one in zip(gradient, row, strict=True)]
     momentum = [before // 2 + change for before, change in zip(state.momentum, gradient, strict=True)]

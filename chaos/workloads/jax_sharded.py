@@ -174,7 +174,10 @@ def _update(weights: Any, momentum: Any, inputs: Any, targets: Any) -> tuple[Any
     import jax.numpy as jnp
 
     def summed_error(weights: Any) -> Any:
-        return jnp.abs(jnp.matmul(inputs, weights, precision="highest") - targets).sum()
+        error = jnp.matmul(inputs, weights, precision="highest") - targets
+        return jnp.where(
+            error >= 0, error, -error
+        ).sum()  # an error of 0 has a slope too, and it has to be known
 
     loss, gradient = jax.value_and_grad(summed_error)(weights)
     momentum = jnp.floor(momentum / 2) + gradient

@@ -104,6 +104,12 @@ if importlib.util.find_spec("jax") and importlib.util.find_spec("orbax"):
             assert step.samples is not None and len(step.samples) == config.global_batch // 4
         assert attempts[-1][0][1] == attempts[-1][2][1] == metrics_after(6, config)
 
+    def test_a_whole_run_comes_to_what_was_known_beforehand_also_where_an_error_is_0(tmp_path: Path) -> None:
+        config = ExactConfig()
+        assert any(0 in errors(step, config) for step in range(1, config.steps + 1))
+        told = attempt(tmp_path, 1, 1, features=config.features, checkpoint_every=config.steps)
+        assert [each.digest for each in stepped(told)] == lineage(config, config.steps)[1:][: config.steps]
+
     @pytest.mark.parametrize(("slices", "mine"), [(2, 0), (1, 1)])
     def test_a_process_of_another_slice_than_it_is_told_is_an_error(slices: int, mine: int) -> None:
         """In a process of its own: jax's threads stay in whoever has asked for its devices."""
@@ -129,6 +135,19 @@ if importlib.util.find_spec("jax") and importlib.util.find_spec("orbax"):
         parts = jax_checkpoint.Parts(None, 24)  # type: ignore[arg-type]  # nothing gets as far as being spread
         with pytest.raises(jax_checkpoint.MissingParts, match=r"parts of momentum at \[0\]"):
             jax_checkpoint.Files().read(str(checkpoint), parts)
+
+
+def errors(step: int, config: ExactConfig) -> list[int]:
+    """Of the samples of `step`."""
+    state = exact.beginning(config)
+    for before in range(1, step):
+        state, _ = exact.after(state, before, config)
+    rows = [(each, exact.inputs(config.seed, each, config.features)) for each in exact.batch(step, config)]
+    found = [
+        (each, sum(one * weight for one, weight in zip(row, state.weights, strict=True)))
+        for each, row in rows
+    ]
+    return [value - exact.target(config.seed, each, config.features) for each, value in found]
 
 
 def metrics_after(steps: int, config: ExactConfig) -> dict[str, Any]:
