@@ -62,7 +62,7 @@ def test_where_nothing_is_left_to_run_that_is_said(tmp_path: Path) -> None:
     done = shaketable("run", "--tag", "tpu", "--subject", "ray-train", cwd=tmp_path)
     assert done.returncode == 2
     assert (
-        "left out jax-slice-host-sigkill, slice-host-by-host, slice-host-sigkill, slice-lifecycle: only the bundled runtime has"
+        "left out jax-slice-host-sigkill, slice-host-by-host, slice-host-sigkill, slice-lifecycle: only the bundled"
         in done.stderr
     )
     assert list(tmp_path.iterdir()) == []
