@@ -56,6 +56,15 @@ def what_the_mesh_says(told: dict[str, str], said: Any) -> None:
         said.put(str(error))
 
 
+def what_it_says_without_its_peers(folder: Path, said: Any) -> None:
+    """Of a process that jax.distributed knows nothing of."""
+    rig = Rig(folder, jax_sharded.run, {})
+    try:
+        jax_sharded.run({}, RankSession(rig, 1, 2, 1, []))
+    except RuntimeError as error:
+        said.put(str(error))
+
+
 def attempt(folder: Path, number: int, world_size: int, slices: int = 1, **config: Any) -> Told:
     folder.mkdir(exist_ok=True)
     forks.set_forkserver_preload(["jax.numpy", "orbax.checkpoint", __name__])
@@ -109,6 +118,14 @@ if importlib.util.find_spec("jax") and importlib.util.find_spec("orbax"):
         assert any(0 in errors(step, config) for step in range(1, config.steps + 1))
         told = attempt(tmp_path, 1, 1, features=config.features, checkpoint_every=config.steps)
         assert [each.digest for each in stepped(told)] == lineage(config, config.steps)[1:][: config.steps]
+
+    def test_without_jax_distributed_around_it_the_job_says_how_to_run_it(tmp_path: Path) -> None:
+        said = forks.Queue()
+        forks.Process(target=what_it_says_without_its_peers, args=(tmp_path, said), daemon=True).start()
+        assert said.get(timeout=WITHIN_S) == (
+            "jax_sharded: rank 1 of 2 is process 0 of 1 in jax.distributed; run this job under shaketable's JaxTrainer"
+            " (subject: bundled)"
+        )
 
     @pytest.mark.parametrize(("slices", "mine"), [(2, 0), (1, 1)])
     def test_a_process_of_another_slice_than_it_is_told_is_an_error(slices: int, mine: int) -> None:
@@ -190,6 +207,14 @@ def test_a_step_left_out_done_twice_or_of_another_seed_has_another_digest() -> N
 def test_a_wrong_configuration_is_an_error_that_names_the_field(config: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         ExactConfig.of(config)
+
+
+def test_devices_that_cannot_share_are_an_error_that_says_what_to_change() -> None:
+    jax_sharded._divides(3, "features", 24)
+    with pytest.raises(
+        ValueError, match="5 devices do not share 24 features equally: change job_config features"
+    ):
+        jax_sharded._divides(5, "features", 24)
 
 
 def test_every_format_that_can_be_asked_for_is_there() -> None:
