@@ -100,6 +100,10 @@ CASES: dict[str, Case] = {
     "none": Case(killed(8), {FAILURES: 1}, "failed"),
     "a hang": Case([hang_worker(rank(1), at=step(12))], {FAILURES: 1}, causes=["hung", "finished"],
                    configuration={"max_failures": 1, **WATCH}),
+    "a hang in C code": Case([hang_worker(rank(1), at=step(12), where="c")], {FAILURES: 1},
+                             causes=["hung", "finished"], configuration={"max_failures": 1, **WATCH}),
+    "a hang in the data loader": Case([hang_worker(rank(1), at=step(12), where="loader")], {FAILURES: 1},
+                                      causes=["hung", "finished"], configuration={"max_failures": 1, **WATCH}),
     "a hang beyond the budget": Case([hang_worker(rank(1), at=step(12))], {FAILURES: 1}, "failed",
                                      configuration=dict(WATCH)),
     "staggered preemptions": Case(

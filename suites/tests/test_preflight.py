@@ -137,6 +137,29 @@ def test_nodes_of_different_sizes_count_together_the_largest_first(tmp_path: Pat
     assert "room for 10 workers" in problem.matter
 
 
+def test_a_type_s_own_minimum_is_part_of_its_room_and_not_besides_it(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        "max_workers: 4\navailable_node_types:\n  a: {resources: {CPU: 1}, min_workers: 2, max_workers: 8}\n"
+    )
+    assert fields(path, 1, 4) == []
+    path.write_text(
+        "max_workers: 8\navailable_node_types:\n  a: {resources: {CPU: 1}, min_workers: 2, max_workers: 3}\n"
+    )
+    assert fields(path, 1, 5) == ["max_workers of a"]
+
+
+def test_minimums_that_add_up_to_just_what_the_cluster_may_have_are_right(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("max_workers: 2\navailable_node_types:\n  a: {resources: {CPU: 1}, min_workers: 2}\n")
+    assert fields(path, 1, 2) == []
+
+
+def test_without_an_autoscaler_the_minimum_is_there_whatever_replicas_says(tmp_path: Path) -> None:
+    path = changed(tmp_path, "kuberay-no-autoscaler", replicas="1", minReplicas="4")
+    assert fields(path, 1, 4) == []
+
+
 def test_a_type_without_a_limit_has_that_of_the_cluster_which_is_two_where_it_is_missing(
     tmp_path: Path,
 ) -> None:
@@ -176,6 +199,7 @@ def test_types_whose_minimum_is_more_than_the_cluster_may_have(tmp_path: Path) -
         ('requests: {cpu: "2"}', {"CPU": 1.0}, 2),
         ('limits: {cpu: "8", nvidia.com/gpu: 4}', {"GPU": 0.5}, 8),
         ('limits: {cpu: "3"}', {"CPU": 2.0}, 1),
+        ('limits: {cpu: "8", nvidia.com/gpu: 7}', {"GPU": 0.07}, 100),  # 99.999 to a computer
     ],
 )
 def test_workers_on_a_pod(tmp_path: Path, resources: str, each: dict[str, float], workers: int) -> None:
