@@ -137,6 +137,26 @@ def test_nodes_of_different_sizes_count_together_the_largest_first(tmp_path: Pat
     assert "room for 10 workers" in problem.matter
 
 
+def test_a_pod_whose_cpus_nobody_knows_is_no_matter_where_nothing_is_added(tmp_path: Path) -> None:
+    path = changed(tmp_path, "kuberay-no-autoscaler", replicas="8")
+    path.write_text(re.sub(r'cpu: "?\d+"?', "memory: 4Gi", path.read_text()))
+    assert read(path).groups[0].resources is None
+    assert fields(path, 4, 8) == []
+
+
+def test_only_what_a_node_lacks_is_named() -> None:
+    path = CLUSTERS / "right" / "kuberay-cpu.yaml"
+    [problem] = problems(read(path), Wanted(1, 8, {"CPU": 1.0, "GPU": 1.0}))
+    assert problem.matter == "a node has GPU 0, a worker asks for GPU 1: the training never starts"
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 1), (3, 3)])
+def test_the_nearest_that_can_be_asked_of_slices_is_at_least_one_and_in_order(least: int, most: int) -> None:
+    path = CLUSTERS / "right" / "kuberay-tpu-slices.yaml"
+    [problem] = problems(read(path), Wanted(least, most, {"TPU": 4.0}))
+    assert "--scaling 2:2," in problem.change
+
+
 def test_a_type_s_own_minimum_is_part_of_its_room_and_not_besides_it(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(
