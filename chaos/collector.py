@@ -24,6 +24,7 @@ import msgspec
 
 from shaketable.chaos.history import AnyEvent, Event, decode, encode, merge, read_events
 from shaketable.chaos.wire import HARNESS, MAX_HELLO_BYTES, MAX_LINE_BYTES, WitnessConfig, authenticated
+from shaketable.clusters.protocol import LOOPBACK
 
 HELLO_WITHIN_S = 5.0
 READ_BYTES = 1 << 18
@@ -52,15 +53,16 @@ class _Subscription:
 
 
 class Collector:
-    """Collects testimony until `finish()`. `config` is what the witnesses need; hand it to them privately."""
+    """Collects testimony until `finish()`, at the address `host` of this machine. `config` is what the witnesses need;
+    hand it to them privately."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, host: str = LOOPBACK) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._server = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._server = socket.create_server((host, 0), backlog=128)
         self._server.setblocking(False)
         port: int = self._server.getsockname()[1]
-        self.config = WitnessConfig(str(directory.absolute()), "127.0.0.1", port, secrets.token_hex(16))
+        self.config = WitnessConfig(str(directory.absolute()), host, port, secrets.token_hex(16))
         self.rejected: list[str] = []
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._own = os.open(directory / f"{HARNESS}.jsonl", flags, 0o644)

@@ -22,7 +22,7 @@ import yaml
 
 from shaketable.chaos.errors import ExperimentError, nearest
 from shaketable.chaos.naming import is_command, is_pickled
-from shaketable.chaos.plan import OWN_JOB_KEYS, Configuration, Expect, Outcome, StorageKind
+from shaketable.chaos.plan import ATTACH, OWN_JOB_KEYS, Configuration, Expect, Outcome, StorageKind
 from shaketable.clusters.slice_states import SliceState
 
 TEXTS = ("subject", "cluster", "storage", "job", "cwd", "step_key", "accelerator_type", "topology")
@@ -35,6 +35,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 MAX_NODES = 64
 _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
+_ATTACHED = re.compile(rf"{ATTACH}:[\w.-]+:\d{{1,5}}")
 MAX_WORKERS = 256
 MAX_SECONDS = 86_400.0
 ACCOUNTS = ("max_failures", "max_preemption_failures", "max_start_failures")
@@ -104,6 +105,8 @@ def _check_charged(charged: object, where: str) -> None:
 def _value(key: str, value: Any, where: str) -> Any:
     if isinstance(value, str) and key not in TEXTS:
         value = _parsed(value, where)
+    if key == "cluster" and str(value).partition(":")[0] == ATTACH:
+        return _address(value, where)
     if key in CHOICES and value not in CHOICES[key]:
         raise ExperimentError(f"{where}: {value!r} is not known; {nearest(value, CHOICES[key])}")
     if key == "job_config":
@@ -135,6 +138,15 @@ def _value(key: str, value: Any, where: str) -> Any:
     if key in TEXTS and not isinstance(value, str):
         raise ExperimentError(f"{where}: must be text, not {value!r}")
     return _whole(value, where, 0) if key in ("seed", "triggers_of") else value
+
+
+def _address(value: object, where: str) -> str:
+    if not isinstance(value, str) or not _ATTACHED.fullmatch(value):
+        raise ExperimentError(
+            f"{where}: {value!r}: an existing cluster is named by the address of its GCS, for example"
+            " attach:10.0.0.1:6379 (`ray status` on its head says whether it is there)"
+        )
+    return value
 
 
 def _parsed(text: str, where: str) -> Any:

@@ -27,7 +27,7 @@ from shaketable.chaos.drivers import Drivers
 from shaketable.chaos.history import AnyEvent, ControlFailed, DeadlinePassed, DriverExited, ReferenceRun
 from shaketable.chaos.naming import is_bundled, is_command
 from shaketable.chaos.plan import Configuration
-from shaketable.chaos.shaping import shape_of
+from shaketable.chaos.shaping import leased
 from shaketable.chaos.subjects import subject
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.clusters.protocol import Cluster, ClusterError
@@ -78,7 +78,7 @@ class Controls:
 
     def _run(self, configuration: Configuration, within_s: float, place: Path) -> Outcome:
         self._progress(f"running the job without faults first; its output is in {place}")
-        with self._pool.lease(shape_of(configuration)) as cluster, _announced(self._experiment, place):
+        with leased(configuration, self._pool) as cluster, _announced(self._experiment, place):
             outcome = _watched(world(configuration), cluster, place, within_s)
         if isinstance(outcome, ReferenceRun):
             shutil.rmtree(place / "storage", ignore_errors=True)  # its checkpoints have served
@@ -141,7 +141,7 @@ def _alone(path: Path, timeout_s: float) -> Iterator[None]:
 
 def _watched(configuration: Configuration, cluster: Cluster, place: Path, within_s: float) -> Outcome:
     """One run on `cluster`; it is stopped as soon as it is clear that it cannot do."""
-    collector = Collector(place / "witness")
+    collector = Collector(place / "witness", cluster.host)
     launch = Launch(
         configuration, cluster.address, str(place.absolute() / "storage"), "run", collector.config, 0
     )

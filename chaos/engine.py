@@ -42,7 +42,7 @@ from shaketable.chaos.landing import Armed
 from shaketable.chaos.nodewatch import NodeWatch
 from shaketable.chaos.plan import Configuration, FaultPlan, Judgement, Plan
 from shaketable.chaos.schedule import Progress, Schedule
-from shaketable.chaos.shaping import shape_of
+from shaketable.chaos.shaping import leased
 from shaketable.chaos.storage import Storage, storage_for
 from shaketable.chaos.subjects import subject
 from shaketable.chaos.subjects.protocol import Launch
@@ -66,7 +66,7 @@ def execute(plan: Plan, folder: Path, *, pool: ClusterPool, progress: Progress =
     arm(plan)
     _prepare(plan, folder)
     before = control.Controls(controls or folder, folder, pool, progress)
-    judgement = _invalid(missing_extra(plan.configuration))
+    judgement = _invalid(missing_extra(plan.configuration) or out_of_reach(plan))
     if judgement is None and plan.configuration.cluster == "simulated":
         judgement = _simulate(plan, folder, progress)
     elif judgement is None:
@@ -120,6 +120,22 @@ def missing_extra(configuration: Configuration) -> str:
     return ""
 
 
+def out_of_reach(plan: Plan) -> str:
+    """Which of the faults cannot be had on a cluster that somebody else has started; empty: none."""
+    if not plan.configuration.attach:
+        return ""
+    if plan.configuration.storage != "directory":
+        return f"storage: {plan.configuration.storage} is on the harness's machine only; use storage: directory"
+    able = ", ".join(sorted(name for name, fault in FAULTS.items() if fault.anywhere))
+    for number, fault in enumerate(plan.faults):
+        if not FAULTS[fault.name].anywhere:
+            return (
+                f"fault {number} ({fault.name}) takes more than Ray itself can do, and the cluster at"
+                f" {plan.configuration.attach} is not the harness's own; there are {able}. Use cluster: local"
+            )
+    return ""
+
+
 def _invalid(reason: str) -> Judgement | None:
     return Judgement("INVALID", reason) if reason else None
 
@@ -142,9 +158,11 @@ def _play(
         before = _control(plan, controls)
         if isinstance(before, ReferenceRun):
             plan = _settled(plan, before, folder)
-        with pool.lease(shape_of(plan.configuration)) as cluster:
+        with leased(plan.configuration, pool) as cluster:
             progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
-            with storage_for(plan.configuration, folder.absolute() / "storage") as storage:
+            directory = folder.absolute() / "storage"
+            cluster.check_shared(str(directory))
+            with storage_for(plan.configuration, directory) as storage:
                 events = _run(plan, before, folder, cluster, storage, progress)
         return _judged(plan, events, controls, folder)
     except ClusterError as error:  # it could not be started, or broke where no fault was meant
@@ -193,7 +211,7 @@ def _run(
 ) -> list[AnyEvent]:  # fmt: skip
     """The history of one run of the plan on `cluster`; without a driver where the control run has failed."""
     configuration, under_test = plan.configuration, subject(plan.configuration.subject)
-    collector = Collector(folder / "witness")
+    collector = Collector(folder / "witness", cluster.host)
     launch = Launch(configuration, cluster.address, storage.path, RUN_NAME, collector.config, 0)
     drivers = Drivers(under_test, launch, folder, collector, lambda: schedule.notify())
     schedule = Schedule(

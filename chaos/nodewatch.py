@@ -1,4 +1,5 @@
-"""Says when a node that was hit is dead in Ray's own view, which may be 14 s after it was killed, or never."""
+"""Says when a node that was hit is dead in Ray's own view, which may be 14 s after it was killed, or never; and which
+nodes come by themselves, as on a cluster whose machines are replaced."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from shaketable.chaos.collector import Collector
-from shaketable.chaos.history import AnyEvent, FaultInjected, NodeLeft
+from shaketable.chaos.history import AnyEvent, FaultInjected, NodeJoined, NodeLeft
 from shaketable.clusters.protocol import Cluster
 
 LOOK_EVERY_S = 0.25
@@ -14,7 +15,8 @@ ENDS_WITHIN_S = 10.0
 
 
 class NodeWatch:
-    """Watches the nodes of every `FaultInjected` until they are dead or the watch is closed."""
+    """Watches the nodes of every `FaultInjected` until they are dead or the watch is closed. A cluster of the harness's
+    own has no newcomers, so of that one nothing is asked before a node was hit."""
 
     def __init__(self, cluster: Cluster, collector: Collector) -> None:
         self._cluster, self._collector = cluster, collector
@@ -33,6 +35,8 @@ class NodeWatch:
 
     def _run(self) -> None:
         while self._next_round():
+            for node in self._cluster.newcomers():
+                self._collector.testify(NodeJoined(node=node.number, node_id=node.node_id, slice=node.slice))
             for number in sorted(self._hit):
                 if self._cluster.state(number) == "dead":
                     self._hit.discard(number)
@@ -40,9 +44,9 @@ class NodeWatch:
                     self._collector.testify(NodeLeft(node=node.number, node_id=node.node_id))
 
     def _next_round(self) -> bool:
-        """Nothing is asked of Ray before a node was hit."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or bool(self._hit))
+            if self._cluster.kind != "attached":
+                self._changed.wait_for(lambda: self._closed or bool(self._hit))
             return not self._changed.wait_for(lambda: self._closed, LOOK_EVERY_S)
 
     def close(self) -> None:

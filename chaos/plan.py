@@ -15,6 +15,9 @@ Target = dict[str, Any]  # {"rank": 1} | {"node": 2} | {"random": 2}   (validate
 Trigger = dict[str, Any]  # {"step": 12} | {"event": "upload_started", "nth": 2} | {"state": "RESTARTING"}
 
 
+ATTACH = "attach"  # cluster: attach:10.0.0.1:6379
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """The flat `configuration` of an experiment file; every key may be overridden with `--var key=value`."""
@@ -59,6 +62,12 @@ class Configuration:
     )
     within_s: float = 0.0  # instead of the verdict's own; 0: that one
     control: bool = True  # the job once without faults, before everything else
+
+    @property
+    def attach(self) -> str:
+        """The address of the existing cluster on which it runs; empty: on one of its own."""
+        kind, _, address = self.cluster.partition(":")
+        return address if kind == ATTACH else ""
 
     @property
     def hosts_per_slice(self) -> int:

@@ -1,10 +1,30 @@
-"""The cluster that a configuration asks for."""
+"""The cluster that a configuration asks for: one of the harness's own, or an existing one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 from shaketable.chaos.plan import Configuration, tier_of
-from shaketable.clusters.protocol import Shape
+from shaketable.clusters.protocol import Cluster, Shape
 from shaketable.clusters.slice_states import Slices, SliceState
+
+if TYPE_CHECKING:  # brings ray
+    from shaketable.clusters.pool import ClusterPool
+
+
+@contextmanager
+def leased(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
+    """As long as it is needed. Raises ClusterError where it cannot be had."""
+    if not configuration.attach:
+        with pool.lease(shape_of(configuration)) as cluster:
+            yield cluster
+        return
+    from shaketable.clusters.attached import AttachedCluster
+
+    with AttachedCluster(configuration.attach, shape_of(configuration)) as attached:
+        yield attached
 
 
 def shape_of(configuration: Configuration) -> Shape:

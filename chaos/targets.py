@@ -35,13 +35,15 @@ class TargetMissed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What a fault is about to take down. For a node its processes are added by the one who can see them."""
+    """What a fault is about to take down. For a node its processes are added by the one who can see them. `places`: of
+    workers the id of the node of each of `pids`."""
 
     pids: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
     term: int | None = None
     attempt: int | None = None
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,10 @@ def _hit_workers(members: Sequence[Member], group: Group) -> Hit:
             raise TargetMissed(
                 f"rank {member.rank} has not entered the training function yet: its pid is unknown"
             )
-    return Hit(pids=tuple(m.pid for m in members), ranks=tuple(m.rank for m in members),
-               term=group.term, attempt=group.attempt)  # fmt: skip
+    return Hit(
+        pids=tuple(m.pid for m in members), places=tuple(m.node_id for m in members),
+        ranks=tuple(m.rank for m in members), term=group.term, attempt=group.attempt,
+    )  # fmt: skip
 
 
 def _hit_nodes(numbers: Sequence[int], group: Group, nodes: Mapping[str, int]) -> Hit:

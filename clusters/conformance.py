@@ -133,7 +133,7 @@ def check_frozen_node_can_be_killed(cluster: Cluster) -> None:
 def check_leftovers_and_drain_are_seen(cluster: Cluster) -> None:
     """One driver for both: a busy node drains without dying, and what the driver holds is left over until it ends."""
     node = cluster.add_node()
-    with _driver(cluster, node.node_id):
+    with somebody_elses_driver(cluster.address, node.node_id):
         eventually(
             lambda: [line.split()[0] for line in cluster.leftovers()],
             lambda kinds: isinstance(kinds, list) and {"actor", "placement", "pending"} <= set(kinds),
@@ -174,10 +174,11 @@ def _remove(cluster: Cluster, number: int) -> None:
 
 
 @contextmanager
-def _driver(cluster: Cluster, node_id: str) -> Iterator[None]:
-    """A driver that has what it asked for. It ends with the block."""
+def somebody_elses_driver(address: str, node_id: str) -> Iterator[None]:
+    """A driver that has what it asked for: an actor on that node, and a placement group that is pending. It ends with
+    the block."""
     process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, cluster.address, node_id],
+        [sys.executable, "-c", DRIVER, address, node_id],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

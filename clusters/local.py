@@ -20,7 +20,7 @@ from typing import Self
 from shaketable.clusters import fake_slices, processes
 from shaketable.clusters import node as nodes_
 from shaketable.clusters.node import NodeProcess
-from shaketable.clusters.protocol import ClusterError, Node, NodeState, Shape
+from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
 from shaketable.clusters.slice_states import Slices, slice_name
 from shaketable.clusters.versions import check_ray
 from shaketable.clusters.view import RayView
@@ -52,6 +52,7 @@ class LocalCluster:
     """
 
     kind = "local"
+    host = LOOPBACK
 
     def __init__(
         self, shape: Shape, directory: Path | None = None, *, environment: Mapping[str, str] | None = None
@@ -237,7 +238,19 @@ class LocalCluster:
     def pids(self, number: int) -> list[int]:
         return sorted(processes.find(self._known(number).mark))
 
+    def newcomers(self) -> list[Node]:
+        return []
+
+    def check_shared(self, directory: str) -> None:
+        """They are all on this machine."""
+
     # -- faults
+
+    def kill_process(self, node_id: str, pid: int) -> None:
+        processes.send([pid], signal.SIGKILL)
+
+    def process_gone(self, node_id: str, pid: int) -> bool:
+        return processes.gone(pid)
 
     def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
         node = self._worker(number)

@@ -55,6 +55,11 @@ def living() -> dict[int, Process]:
     return {process.pid: process for process in found if process is not None}
 
 
+def gone(pid: int) -> bool:
+    """No such process, or only not yet reaped."""
+    return _process(pid) is None
+
+
 def _belongs(pid: int, mark: str) -> bool:
     wanted = f"{MARK}={mark}".encode()
     return any(

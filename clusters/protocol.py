@@ -13,6 +13,7 @@ from typing import Literal, Protocol, Self
 
 from shaketable.clusters.slice_states import Slices
 
+LOOPBACK = "127.0.0.1"
 NodeState = Literal["alive", "draining", "dead"]
 
 
@@ -58,6 +59,7 @@ class Cluster(Protocol):
 
     kind: str  # "local", ...
     address: str  # what goes into RAY_ADDRESS
+    host: str  # the address of this machine at which the nodes reach it
 
     def nodes(self) -> list[Node]:
         """The worker nodes that are alive in the harness's book (not killed, not removed), by number."""
@@ -76,6 +78,14 @@ class Cluster(Protocol):
         the hosts that slice number `slice_` lacks."""
         ...
 
+    def newcomers(self) -> list[Node]:
+        """Nodes that have joined since this was last asked without having been added from here."""
+        ...
+
+    def check_shared(self, directory: str) -> None:
+        """Raises ClusterError unless every node sees this directory of the harness's machine."""
+        ...
+
     def pids(self, number: int) -> list[int]:
         """Every live process of the node: the `ray start`, the raylet, its workers, and all their descendants."""
         ...
@@ -84,6 +94,12 @@ class Cluster(Protocol):
         """Send `sig`. SIGTERM goes to the node's `ray start --block` alone (in production: drain, then exit);
         SIGKILL, SIGSTOP and SIGCONT go to every process of the node at once. Returns the pids signalled."""
         ...
+
+    def kill_process(self, node_id: str, pid: int) -> None:
+        """SIGKILL to one process of the node. Raises ClusterError where that cannot be done."""
+        ...
+
+    def process_gone(self, node_id: str, pid: int) -> bool: ...
 
     def drain_node(self, number: int, deadline_s: float) -> None:
         """Announce a preemption of the node with Ray's own drain request, `deadline_s` from now."""

@@ -7,7 +7,8 @@ waited 60 s for a dead GCS (`gcs_rpc_server_reconnect_timeout_s`); with a deadli
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -33,6 +34,20 @@ class SeenNode:
     temp_dir: str  # every node of ours has one of its own, which is how it is recognised
     state: NodeState
     is_head: bool
+    ip: str
+    started_ms: int
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What was on a cluster before: ids of actors and placement groups, and demand in words, which has no ids."""
+
+    ids: frozenset[str] = frozenset()
+    demand: tuple[str, ...] = ()
+
+
+NOBODY = Others()
 
 
 class RayView:
@@ -61,6 +76,9 @@ class RayView:
                 temp_dir=info.temp_dir,
                 state="dead" if info.state == dead else "draining" if node_id.hex() in draining else "alive",
                 is_head=info.is_head_node,
+                ip=info.node_manager_address,
+                started_ms=info.start_time_ms,
+                labels=dict(info.labels),
             )
             for node_id, info in known.items()
         ]
@@ -81,8 +99,17 @@ class RayView:
         if not accepted:
             raise ClusterError(f"Ray refused to drain node {node_id[:8]}: {why}")
 
-    def leftovers(self, *, but: frozenset[str] = RAYS_OWN) -> list[str]:
-        return self.actors(but=but) + self.placement_groups() + self.demand()
+    def leftovers(self, *, but: frozenset[str] = RAYS_OWN, others: Others = NOBODY) -> list[str]:
+        """Beside what `others` have there."""
+        held = {**self.actors(but=but), **self.placement_groups()}
+        demand = Counter(self.demand()) - Counter(others.demand)
+        return [line for id_, line in held.items() if id_ not in others.ids] + list(demand.elements())
+
+    def others(self) -> Others:
+        """Everything that is there now."""
+        return Others(
+            frozenset({**self.actors(but=frozenset()), **self.placement_groups()}), tuple(self.demand())
+        )
 
     def _accessor(self) -> Any:
         """For the tables that the client lacks. It knows no deadlines, so the client asks first."""
@@ -95,25 +122,29 @@ class RayView:
         accessor.connect()
         return accessor
 
-    def actors(self, *, but: frozenset[str] = RAYS_OWN) -> list[str]:
+    def actors(self, *, but: frozenset[str] = RAYS_OWN) -> dict[str, str]:
+        """Id -> a line about it."""
         data = _ray("core.generated.gcs_pb2").ActorTableData
         rows = self._ask("which actors live", lambda: self._accessor().get_actor_table(None, None))
         actors = [(row, data.ActorState.Name(row.state)) for row in map(data.FromString, rows)]
-        return [
-            f"actor {actor.class_name} {actor.name or actor.actor_id.hex()} is {state}"
+        return {
+            actor.actor_id.hex(): f"actor {actor.class_name} {actor.name or actor.actor_id.hex()} is {state}"
             for actor, state in actors
             if state != DEAD_ACTOR and actor.class_name not in but
-        ]
+        }
 
-    def placement_groups(self) -> list[str]:
+    def placement_groups(self) -> dict[str, str]:
+        """Id -> a line about it."""
         data = _ray("core.generated.gcs_pb2").PlacementGroupTableData
         rows = self._ask("which groups exist", lambda: self._accessor().get_placement_group_table())
         groups = [(row, data.PlacementGroupState.Name(row.state)) for row in map(data.FromString, rows)]
-        return [
-            f"placement group {group.placement_group_id.hex()} of {len(group.bundles)} bundle(s) is {state}"
+        return {
+            (group_id := group.placement_group_id.hex()): (
+                f"placement group {group_id} of {len(group.bundles)} bundle(s) is {state}"
+            )
             for group, state in groups
             if state != REMOVED_GROUP
-        ]
+        }
 
     def demand(self) -> list[str]:
         """Pending demand as the autoscaler would see it: tasks and actors, gangs, and request_resources."""
@@ -130,6 +161,11 @@ class RayView:
                 if one.resource_requests
             ]
         )
+
+    def free(self) -> dict[str, dict[str, float]]:
+        """Node id -> resources that nobody holds."""
+        states = self._resources().node_states
+        return {node.node_id.hex(): dict(node.available_resources) for node in states}
 
     def in_use(self) -> list[str]:
         """Resources of live nodes that somebody holds, one line per node."""

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from shaketable.chaos.plan import ATTACH
+
 FOLDER = Path(__file__).parent / "experiments"
 SUFFIXES = (".yaml", ".yml")
 # A tag of experiments that not everything can run -> the key that decides, what they need it to be, and why.
@@ -45,6 +47,10 @@ class Entry:
     def value(self, key: str, variables: Mapping[str, str], default: str = "") -> str:
         """A configuration key as this invocation has it."""
         return str(variables.get(key, self.configuration.get(key, default)))
+
+    def attached(self, variables: Mapping[str, str]) -> bool:
+        """Whether it runs on a cluster that is there already, on which there is never more than one."""
+        return self.value("cluster", variables).partition(":")[0] == ATTACH
 
     def missing_extra(self, variables: Mapping[str, str]) -> str:
         """The extra of ours that this experiment needs and that is not installed, or nothing."""

@@ -120,6 +120,7 @@ shaketable run worker-crash node-sigkill           two of the catalogue
 shaketable run my-experiment.yaml --var nodes=4    a file, with a key of its configuration overridden
 shaketable run worker-crash --subject ray-train    the same against Ray Train
 shaketable run --tag node --jobs 2 --seed 7
+shaketable run worker-crash --cluster attach:10.0.0.1:6379  on a Ray cluster that is there already
 shaketable run worker-crash --mutant resume-from-scratch    is a broken runtime noticed?
 shaketable run worker-crash -- python train.py --epochs 3   your own Ray Train script, unmodified
 shaketable run worker-crash --step-key epoch -- python train.py
@@ -138,7 +139,10 @@ def run(
         str | None, typer.Option(metavar="NAME", help="What is under test: bundled or ray-train.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where it runs: local or simulated.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Where it runs: local, simulated, or attach:ADDRESS (a Ray cluster)."
+        ),
     ] = None,
     seed: Annotated[
         int | None,

@@ -55,8 +55,11 @@ class Task:
     def shape(self) -> str:
         """Experiments of one shape share clusters."""
         entry = read(self.path)
+        cluster = entry.value("cluster", self.variables, "local")
         return (
-            f"{entry.value('cluster', self.variables, 'local')}-{entry.value('nodes', self.variables, '3')}"
+            cluster
+            if entry.attached(self.variables)
+            else f"{cluster}-{entry.value('nodes', self.variables, '3')}"
         )
 
     def fresh_folder(self) -> Path:

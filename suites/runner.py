@@ -73,6 +73,8 @@ def run(request: Request, out: TextIO) -> Run:
         if not entries:
             raise UsageError(f"{'; '.join(notes)}; nothing is left to run")
     check_all(entries, variables)
+    if any(entry.attached(variables) for entry in entries):
+        request = alone(request)
     notes += deviations.unrecorded(entries, variables, ray)
     folder = ResultsFolder.create(request.results)
     try:
@@ -81,6 +83,17 @@ def run(request: Request, out: TextIO) -> Run:
         Exception
     ) as error:  # the harness broke outside of any experiment: its results so far stay where they are
         raise HarnessError(error, folder.path) from error
+
+
+def alone(request: Request) -> Request:
+    """One experiment at a time, for an existing cluster. Raises UsageError for what is not done to one."""
+    if request.is_gate or request.mutant:
+        what = f"--mutant {request.mutant}" if request.mutant else "the gate, with its canary,"
+        raise UsageError(
+            f"{what} breaks the runtime on purpose, and a cluster that is there already is left as it is:"
+            " name experiments, or give --tag"
+        )
+    return replace(request, jobs=1)
 
 
 class HarnessError(Exception):

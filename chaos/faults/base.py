@@ -51,6 +51,7 @@ class Fault:
     storages: ClassVar[tuple[StorageKind, ...]] = get_args(
         StorageKind
     )  # in which a run may be kept that it can hit
+    anywhere: ClassVar[bool] = False  # asks nothing of the cluster but what Ray itself can do
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         raise NotImplementedError
@@ -128,6 +129,14 @@ def _interrupted(events: list[AnyEvent], hit: Hit) -> bool:
 def all_stopped(hit: Hit) -> str | None:
     alive = [pid for pid in hit.pids if not processes.gone(pid)]
     return "stopped" if alive and all(map(processes.stopped, alive)) else None
+
+
+def dead(scene: Scene, hit: Hit) -> str | None:
+    """Evidence that the nodes hit are lost: their processes where those can be seen, else Ray's own view."""
+    if all_gone(hit):
+        return "gone"
+    lost = hit.nodes and all(scene.cluster.state(number) == "dead" for number in hit.nodes)
+    return "dead" if lost else None
 
 
 def leaving(scene: Scene, hit: Hit) -> str | None:

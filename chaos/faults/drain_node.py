@@ -7,7 +7,7 @@ from shaketable.chaos.targets import Hit
 
 
 class DrainNode(Fault):
-    name, thing = "drain_node", "node"
+    name, thing, anywhere = "drain_node", "node", True
 
     def __init__(self, deadline_s: float = 10.0) -> None:
         self.deadline_s = deadline_s

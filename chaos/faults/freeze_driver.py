@@ -7,4 +7,4 @@ from shaketable.chaos.faults.base import StopsProcesses
 
 
 class FreezeDriver(StopsProcesses):
-    name, thing = "freeze_driver", "driver"
+    name, thing, anywhere = "freeze_driver", "driver", True

@@ -8,7 +8,7 @@ from shaketable.chaos.targets import Hit
 
 
 class Reached(Fault):
-    name, thing = "reached", "cluster"
+    name, thing, anywhere = "reached", "cluster", True
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         """Nothing: that the trigger came true is all there is to it."""

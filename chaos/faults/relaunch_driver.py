@@ -11,7 +11,7 @@ from shaketable.chaos.targets import Hit
 
 
 class RelaunchDriver(Fault):
-    name, thing = "relaunch_driver", "cluster"
+    name, thing, anywhere = "relaunch_driver", "cluster", True
 
     def __init__(self, changed: dict[str, Any] | None = None) -> None:
         self.changed = changed or {}

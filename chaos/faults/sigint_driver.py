@@ -9,7 +9,7 @@ from shaketable.chaos.targets import Hit
 
 
 class SigintDriver(Fault):
-    name, thing, observe_within_s = "sigint_driver", "driver", 30.0
+    name, thing, anywhere, observe_within_s = "sigint_driver", "driver", True, 30.0
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         send(hit, signal.SIGINT)

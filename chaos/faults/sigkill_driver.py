@@ -9,7 +9,7 @@ from shaketable.chaos.targets import Hit
 
 
 class SigkillDriver(Fault):
-    name, thing = "sigkill_driver", "driver"
+    name, thing, anywhere = "sigkill_driver", "driver", True
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         send(hit, signal.SIGKILL)

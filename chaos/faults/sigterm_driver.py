@@ -9,7 +9,7 @@ from shaketable.chaos.targets import Hit
 
 
 class SigtermDriver(Fault):
-    name, thing, observe_within_s = "sigterm_driver", "driver", 30.0
+    name, thing, anywhere, observe_within_s = "sigterm_driver", "driver", True, 30.0
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         send(hit, signal.SIGTERM)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from shaketable.chaos import processes
-from shaketable.clusters.protocol import ClusterError, Node, NodeState, Shape
+from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
 
 NODE = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
 SLEEPER = "import time; print(flush=True); time.sleep(600)"
@@ -41,12 +41,14 @@ def ignoring(sig: str) -> subprocess.Popen[bytes]:
 class PlainCluster:
     kind = "plain"
     address = "nowhere"
+    host = LOOPBACK
 
     def __init__(self, nodes: int) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._pids: dict[int, list[int]] = {}
         self._draining: set[int] = set()
         self.left: list[str] = []
+        self.come: list[Node] = []  # by themselves
         for _ in range(nodes):
             self.add_node()
 
@@ -72,6 +74,19 @@ class PlainCluster:
             assert time.monotonic() < deadline_s, "the node's child did not come"
         self._pids[number] = [process.pid, *map(int, child)]
         return self.node(number)
+
+    def newcomers(self) -> list[Node]:
+        come, self.come = self.come, []
+        return come
+
+    def check_shared(self, directory: str) -> None:
+        """One machine."""
+
+    def kill_process(self, node_id: str, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+
+    def process_gone(self, node_id: str, pid: int) -> bool:
+        return processes.gone(pid)
 
     def pids(self, number: int) -> list[int]:
         return [pid for pid in self._pids[number] if not processes.gone(pid)]

@@ -82,11 +82,18 @@ def test_a_result_folder_is_complete_and_its_storage_goes_after_a_pass(tmp_path:
     assert document == experiment_file.dump(plan)
 
 
-@pytest.mark.parametrize("name", ["sigkill_worker", "sigkill_driver", "sigterm_driver"])
+@pytest.mark.parametrize(
+    ("name", "sender"),
+    [
+        ("sigkill_worker", "shaketable.suites.tests.plain_cluster.PlainCluster.kill_process"),
+        ("sigkill_driver", "shaketable.chaos.faults.sigkill_driver.send"),
+        ("sigterm_driver", "shaketable.chaos.faults.sigterm_driver.send"),
+    ],
+)
 def test_a_signal_that_does_not_arrive_is_not_taken_for_the_end_of_the_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, sender: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"shaketable.chaos.faults.{name}.send", lambda hit, sig: None)
+    monkeypatch.setattr(sender, lambda *arguments: None)
     monkeypatch.setattr(FAULTS[name], "observe_within_s", 2.0)
     target = {"rank": 0} if "worker" in name else None
     judgement, events = execute(plan_of(FaultPlan(name, target, {"step": 17}), steps=20), tmp_path)

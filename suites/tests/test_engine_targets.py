@@ -29,7 +29,7 @@ def resolve(target: dict[str, int], thing: Thing, events: list[AnyEvent], seed: 
 
 
 def test_a_rank_is_its_worker_for_a_fault_of_workers() -> None:
-    assert resolve({"rank": 1}, "worker", GROUP) == Hit((71,), (), (1,), 1, 1)
+    assert resolve({"rank": 1}, "worker", GROUP) == Hit((71,), (), (1,), 1, 1, ("c",))
 
 
 def test_a_rank_is_its_node_for_a_fault_of_nodes() -> None:
@@ -46,7 +46,7 @@ def test_a_node_without_a_worker_can_be_hit_as_well() -> None:
 
 def test_the_newest_attempt_counts() -> None:
     again = [started(0, "a", 80, attempt=2), started(1, "b", 81, attempt=2)]
-    assert resolve({"rank": 1}, "worker", [*GROUP, *again]) == Hit((81,), (), (1,), 1, 2)
+    assert resolve({"rank": 1}, "worker", [*GROUP, *again]) == Hit((81,), (), (1,), 1, 2, ("b",))
 
 
 def test_a_random_choice_is_distinct_and_the_same_for_the_same_seed() -> None:

@@ -1,0 +1,175 @@
+"""What the harness does on the machines of a cluster that it did not start: tasks, each pinned to one node.
+
+`python -m shaketable.clusters.hands ADDRESS FD` is a driver of its own, for as long as its standard input is open. It
+answers each line of JSON with one on the descriptor FD (Ray itself writes to a driver's output, unasked). What runs on
+the nodes is of its main module, so that it travels by value, and needs nothing that is not Python's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from shaketable.clusters.protocol import ClusterError
+
+READY_S = 90.0
+DONE_S = 30.0  # a new worker process may have to start on the node first
+ANSWER_S = DONE_S + 15.0
+END_S = 20.0
+Deed = Literal["kill", "gone", "kill_node", "sees"]
+Argument = Sequence[int] | str
+
+
+class Hands:
+    """The harness's side."""
+
+    def __init__(self, address: str) -> None:
+        self._lock, self._address = threading.Lock(), address
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
+        read, write = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, address, str(write)], stdin=subprocess.PIPE, stdout=self._said,
+            stderr=subprocess.STDOUT, text=True, pass_fds=[write], start_new_session=True, env=_environment(),
+        )  # fmt: skip
+        os.close(write)
+        self._answers = os.fdopen(read)
+        try:
+            self._answer(READY_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def on(self, node_id: str, deed: Deed, argument: Argument = ()) -> bool:
+        """Done on that node, and what came of it. Raises ClusterError where it could not be done."""
+        with self._lock:
+            assert self._process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # then there is no answer either
+                self._process.stdin.write(json.dumps([node_id, deed, argument]) + "\n")
+                self._process.stdin.flush()
+            return bool(self._answer(ANSWER_S))
+
+    def _answer(self, within_s: float) -> Any:
+        readable, _, _ = select.select([self._answers], [], [], within_s)
+        line = self._answers.readline() if readable else ""
+        if not line:
+            why = "ended" if readable else f"did not answer within {within_s:g} s"
+            raise ClusterError(
+                f"the harness's own driver on the cluster at {self._address} {why}: {self._last()}"
+            )
+        said = json.loads(line)
+        if "error" in said:
+            raise ClusterError(said["error"])
+        return said["came"]
+
+    def _last(self) -> str:
+        """Of what it printed."""
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def close(self) -> None:
+        """It disconnects when its input ends, as any driver that is done."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._answers.close()
+        self._said.close()
+
+
+def _environment() -> dict[str, str]:
+    import shaketable
+
+    root = str(Path(next(iter(shaketable.__path__))).parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+
+
+# ---- on the nodes
+
+
+def act(deed: Deed, argument: Argument) -> bool:
+    """Runs in a Ray worker of the node, whose parent is the raylet, and touches nothing that is not below it."""
+    import os
+    import signal
+    from pathlib import Path
+
+    def stat(pid: int) -> list[str]:
+        """State, parent, ...; empty for a process that is gone."""
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return []
+        return [] if fields[0] in "ZXx" else fields
+
+    def family(root: int) -> list[int]:
+        """The root first."""
+        parents = {int(p.name): stat(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit()}
+        found = [root]
+        for parent in found:
+            found += [pid for pid, fields in parents.items() if fields and int(fields[1]) == parent]
+        return found
+
+    if deed == "sees":
+        return Path(str(argument)).exists()
+    if deed == "gone":
+        return not any(stat(int(pid)) for pid in argument)
+    raylet = os.getppid()
+    if Path(f"/proc/{raylet}/comm").read_text().strip() != "raylet":
+        raise RuntimeError(f"the parent of a Ray worker is process {raylet}, which is no raylet")
+    below = family(raylet)
+    pids = below if deed == "kill_node" else [int(pid) for pid in argument]
+    if strangers := [pid for pid in pids if pid not in below]:
+        raise RuntimeError(f"process {strangers[0]} is gone already, or not of this node")
+    for pid in sorted(pids, key=lambda pid: pid == os.getpid()):  # itself last
+        os.kill(pid, signal.SIGKILL)
+    return True
+
+
+# ---- the driver
+
+
+def main(address: str, answers: str) -> None:
+    ray = importlib.import_module("ray")
+    pinned = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    ray.init(address, log_to_driver=False, logging_level="ERROR")
+    task = ray.remote(num_cpus=0, max_retries=0)(act)
+
+    def done(node_id: str, deed: Deed, argument: Argument) -> bool:
+        doing = task.options(scheduling_strategy=pinned(node_id, soft=False)).remote(deed, argument)
+        if deed == "kill_node":  # who ends with its node cannot tell of it: Ray's own view has to
+            return True
+        try:
+            return bool(ray.get(doing, timeout=DONE_S))
+        except ray.exceptions.GetTimeoutError:
+            ray.cancel(doing, force=True)
+            raise
+
+    with os.fdopen(int(answers), "w", buffering=1) as out:
+        print(json.dumps({"came": True}), file=out)
+        for line in sys.stdin:
+            node_id, deed, argument = json.loads(line)
+            try:
+                answer: dict[str, Any] = {"came": done(node_id, deed, argument)}
+            except ray.exceptions.RayError as error:
+                last = (str(error).strip().splitlines() or [repr(error)])[-1]
+                answer = {"error": f"{deed} on node {node_id[:8]}: {last}"}
+            print(json.dumps(answer), file=out)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main(*sys.argv[1:])

@@ -1,0 +1,96 @@
+"""`cluster: attach:ADDRESS` as far as no Ray is needed: what it is called, which faults it has, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shaketable import ShakeInvalid, shake
+from shaketable.chaos import engine
+from shaketable.chaos.collector import Collector
+from shaketable.chaos.configuring import configuration
+from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.faults import FAULTS
+from shaketable.chaos.history import NodeJoined
+from shaketable.chaos.nodewatch import NodeWatch
+from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
+from shaketable.clusters.protocol import Node
+from shaketable.suites import runner
+from shaketable.suites.catalogue import UsageError, select
+from shaketable.suites.execution import Task
+from shaketable.suites.tests.plain_cluster import PlainCluster
+
+ADDRESS = "10.0.0.1:6379"
+BEYOND_RAY = {
+    "add_node", "damage_checkpoint", "freeze_node", "freeze_worker", "hang_worker", "hurt_storage", "raise_in_worker",
+    "sigterm_node",
+}  # fmt: skip
+HEARD_WITHIN_S = 10.0
+
+
+def test_an_existing_cluster_is_named_by_its_address() -> None:
+    assert configuration({"cluster": f"attach:{ADDRESS}"}).attach == ADDRESS
+    assert configuration({"cluster": "local"}).attach == ""
+
+
+@pytest.mark.parametrize(
+    "wrong", ["attach", "attach:", "attach:10.0.0.1", "attach:a b:1", "attach:10.0.0.1:port"]
+)
+def test_an_address_that_is_none_is_an_error_that_shows_one(wrong: str) -> None:
+    with pytest.raises(ExperimentError, match=r"for example attach:10\.0\.0\.1:6379"):
+        configuration({"cluster": wrong})
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_what_ray_cannot_do_is_said_before_anything_is_asked_of_the_cluster(name: str) -> None:
+    plan = Plan("t", Configuration(cluster=f"attach:{ADDRESS}"), (FaultPlan(name),), Expect())
+    reason = engine.out_of_reach(plan)
+    assert (f"fault 0 ({name}) takes more than Ray itself can do" in reason) == (name in BEYOND_RAY)
+    assert engine.out_of_reach(replace(plan, configuration=Configuration())) == ""
+
+
+def test_an_experiment_with_such_a_fault_is_invalid(tmp_path: Path) -> None:
+    with pytest.raises(
+        ShakeInvalid, match=r"fault 0 \(add_node\) .* at 10\.0\.0\.1:6379 is not the harness's own"
+    ):
+        shake(
+            "shaketable.workloads:hash_chain", cluster=f"attach:{ADDRESS}", storage_path=tmp_path,
+            faults=[FaultPlan("add_node", None, {"step": 2})],
+        )  # fmt: skip
+
+
+def test_nothing_is_broken_on_purpose_there_and_one_experiment_runs_at_a_time() -> None:
+    with pytest.raises(UsageError, match="the gate, with its canary, breaks the runtime on purpose"):
+        runner.alone(runner.Request(jobs=2))
+    with pytest.raises(UsageError, match="--mutant budget-off-by-one breaks the runtime on purpose"):
+        runner.alone(runner.Request(("worker-crash",), mutant="budget-off-by-one"))
+    assert runner.alone(runner.Request(("worker-crash", "node-sigkill"), jobs=2)).jobs == 1
+
+
+def test_there_is_one_cluster_whatever_the_experiments_ask_for(tmp_path: Path) -> None:
+    variables = {"cluster": f"attach:{ADDRESS}"}
+    shapes = {Task(entry.path, tmp_path, variables).shape for entry in select(["two-nodes", "driver-frozen"])}
+    assert shapes == {f"attach:{ADDRESS}"}
+
+
+@pytest.mark.parametrize(("kind", "heard"), [("attached", True), ("plain", False)])
+def test_nodes_that_come_by_themselves_are_testified_on_an_existing_cluster(
+    kind: str, heard: bool, tmp_path: Path
+) -> None:
+    collector, cluster = Collector(tmp_path), PlainCluster(1)
+    cluster.kind, cluster.come = kind, [Node(7, "hex7", "s01")]
+    watch = NodeWatch(cluster, collector)
+    try:
+        joined = collector.wait_for(
+            lambda event: isinstance(event, NodeJoined),
+            timeout_s=HEARD_WITHIN_S if heard else 1.0,
+            name="a newcomer",
+        )
+        said = (joined.node, joined.node_id, joined.slice) if isinstance(joined, NodeJoined) else None
+        assert said == ((7, "hex7", "s01") if heard else None)
+    finally:
+        watch.close()
+        cluster.close()
+        collector.close()
