@@ -15,7 +15,7 @@ from typing import NoReturn, Self
 
 from shaketable.clusters.fake_slices import LABELS
 from shaketable.clusters.hands import Hands
-from shaketable.clusters.local import own_ip
+from shaketable.clusters.machine import own_ip
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape, Unsupported
 from shaketable.clusters.slice_states import Slices
 from shaketable.clusters.versions import check_ray

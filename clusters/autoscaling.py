@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from shaketable.clusters import node as nodes_
-from shaketable.clusters.local import HEAD, LocalCluster, own_ip
+from shaketable.clusters.local import HEAD, LocalCluster
+from shaketable.clusters.machine import own_ip
 from shaketable.clusters.ports import free_port
 from shaketable.clusters.protocol import Shape
 

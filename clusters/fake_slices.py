@@ -62,7 +62,7 @@ def hosts_in(slices: Slices, number: int) -> list[FakeHost]:
     hosts = hosts_of(slices.generation, slices.topology, slice_name(number), slices.chips_per_host)
     state = slices.states[number] if number < len(slices.states) else "whole"
     match state:
-        case "whole" | "half":
+        case "whole" | "half" | "busy":
             return hosts
         case "topology":
             return [host.but({"topology": f"1x{host.topology}"}) for host in hosts]

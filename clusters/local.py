@@ -6,10 +6,9 @@ everything the node runs. Whether it worked is asked of Ray's own view, never as
 
 from __future__ import annotations
 
-import resource
 import shutil
 import signal
-import tempfile
+import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -17,22 +16,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shaketable.clusters import fake_slices, processes
+from shaketable.clusters import fake_slices, occupying, processes
 from shaketable.clusters import node as nodes_
+from shaketable.clusters.machine import check_open_files, own_ip, prepare
 from shaketable.clusters.node import NodeProcess
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
 from shaketable.clusters.slice_states import Slices, slice_name
 from shaketable.clusters.versions import check_ray
-from shaketable.clusters.view import RayView
+from shaketable.clusters.view import NOBODY, RayView
 from shaketable.clusters.watchdog import Watchdog
 
 HEAD = 0
 GCS_UP_S = 60.0
 NODE_ALIVE_S = 120.0
 LOOK_S = 0.02
-FREE_BYTES_NEEDED = 500_000_000
-OPEN_FILES_NEEDED = 1024
-LONGEST_DIRECTORY = 38  # + /12/session_<date>_<time>_<pid>/sockets/plasma_store: at most 107 characters
 
 # For tests that only have to get past Ray's noticing: a killed node is noticed after 2 s instead of 14, a frozen one
 # after 8 instead of 62. Never the default, for what a user's job goes through is Ray as it comes.
@@ -67,6 +64,9 @@ class LocalCluster:
         self._fakes: dict[int, fake_slices.FakeHost] = {}
         self._slices = 0  # how many there have been
         self._tiers: dict[int, str] = {}  # of each worker node
+        self._busy: set[str] = set()  # slices
+        self._occupiers: list[subprocess.Popen[bytes]] = []
+        self._others = NOBODY  # what these hold
         self._closed = False
         self._view_or_none: RayView | None = None
         self._watchdog = Watchdog(f"{self.id}:", self.directory)
@@ -91,6 +91,20 @@ class LocalCluster:
                 number for state in slices.states for number in self._start_slice(slices, state == "half")
             ]
         self._connect(*numbers)
+        if slices is not None and "busy" in slices.states:
+            self._occupy(slices)
+
+    def _occupy(self, slices: Slices) -> None:
+        """Somebody else holds chips of the first host of each slice that is busy, until the cluster is torn down."""
+        busy = {slice_name(number) for number, state in enumerate(slices.states) if state == "busy"}
+        first = [fake.worker == 0 and fake.slice in busy for fake in self._fakes.values()]
+        nodes = [
+            self._nodes[number].node_id for number, wanted in zip(self._fakes, first, strict=True) if wanted
+        ]
+        self._occupiers += [
+            occupying.start(self.address, nodes, f"{self.id}:busy", self.directory / "busy.log")
+        ]
+        self._busy, self._others = busy, self._view.others()
 
     def _start_slice(self, slices: Slices, half: bool = False) -> list[int]:
         """The next one. Half: without its last host."""
@@ -175,9 +189,9 @@ class LocalCluster:
         ]
 
     def node(self, number: int) -> Node:
-        fake = self._fakes.get(number)
-        slice_ = fake.slice if fake is not None and not fake.wrong else ""
-        return Node(number, self._worker(number).node_id, slice_, self._tiers[number])
+        fake, node_id = self._fakes.get(number), self._worker(number).node_id
+        usable = fake is not None and not fake.wrong and fake.slice not in self._busy
+        return Node(number, node_id, fake.slice if fake is not None and usable else "", self._tiers[number])
 
     def add_node(self) -> Node:
         return self.add_nodes(1)[0]
@@ -303,7 +317,7 @@ class LocalCluster:
         return time.monotonic() - began
 
     def leftovers(self) -> list[str]:
-        return self._view.leftovers()
+        return self._view.leftovers(others=self._others)
 
     def blemishes(self) -> list[str]:
         """Why the next run would not find this cluster as new: leftovers, and Ray's own detached helpers too (some
@@ -342,8 +356,8 @@ class LocalCluster:
         self._view_or_none = None  # before its GCS dies
         try:
             processes.kill_all(f"{self.id}:")
-            for node in self._nodes.values():
-                node.process.wait()
+            for process in (*(node.process for node in self._nodes.values()), *self._occupiers):
+                process.wait()
         except processes.ProcessesRemain as error:
             raise ClusterError(f"cluster {self.id} could not be torn down: {error}") from error
         finally:
@@ -357,45 +371,3 @@ class LocalCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def own_ip() -> str:
-    """The address that Ray gives to nodes of this machine (it never takes the loopback)."""
-    import ray.util
-
-    found: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    return found
-
-
-def prepare(directory: Path | None) -> Path:
-    """A short, empty directory on a disk with room. Raises ClusterError that says what is wrong with it."""
-    if directory is None:
-        base = Path(tempfile.gettempdir())
-        short = base if len(str(base)) + len("/shk-12345678") <= LONGEST_DIRECTORY else Path("/tmp")
-        directory = Path(tempfile.mkdtemp(prefix="shk-", dir=short))
-    directory = directory.resolve()
-    if len(str(directory)) > LONGEST_DIRECTORY:
-        raise ClusterError(
-            f"{directory} is too long for Ray's Unix sockets: "
-            f"give a directory of at most {LONGEST_DIRECTORY} characters"
-        )
-    directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
-        raise ClusterError(
-            f"{directory} is not empty: the cluster's directory is removed in the end, give a new one"
-        )
-    if (free := shutil.disk_usage(directory).free) < FREE_BYTES_NEEDED:
-        directory.rmdir()
-        raise ClusterError(
-            f"{directory} has {free / 1e6:.0f} MB free, a cluster needs {FREE_BYTES_NEEDED / 1e6:.0f} MB: "
-            "free some space, or set TMPDIR"
-        )
-    return directory
-
-
-def check_open_files() -> None:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_NEEDED:
-        raise ClusterError(
-            f"only {soft} open files are allowed, Ray needs {OPEN_FILES_NEEDED}: run `ulimit -n 65536` first"
-        )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shaketable.clusters import local, processes, versions
+from shaketable.clusters import local, machine, processes, versions
 from shaketable.clusters.autoscaling import autoscaling_cluster
 from shaketable.clusters.local import QUICK_TO_NOTICE, LocalCluster
 from shaketable.clusters.pool import ClusterPool
@@ -165,20 +165,20 @@ def test_a_directory_that_holds_something_is_refused_and_kept(tmp_path: Path) ->
     full.mkdir()
     (full / "precious").touch()
     with pytest.raises(ClusterError, match="is not empty"):
-        local.prepare(full)
+        machine.prepare(full)
     (full / "precious").unlink()
     full.rmdir()
 
 
 def test_a_directory_too_long_for_sockets_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="too long for Ray's Unix sockets"):
-        local.prepare(tmp_path / ("x" * 60))
+        machine.prepare(tmp_path / ("x" * 60))
 
 
 def test_a_full_disk_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "FREE_BYTES_NEEDED", 10**18)
+    monkeypatch.setattr(machine, "FREE_BYTES_NEEDED", 10**18)
     with pytest.raises(ClusterError, match="free some space"):
-        local.prepare(None)
+        machine.prepare(None)
 
 
 def test_too_few_open_files_are_refused_with_the_command_that_helps() -> None:
@@ -186,7 +186,7 @@ def test_too_few_open_files_are_refused_with_the_command_that_helps() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
     try:
         with pytest.raises(ClusterError, match="ulimit -n 65536"):
-            local.check_open_files()
+            machine.check_open_files()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -39,7 +39,7 @@ def test_a_written_experiment_means_the_same_slices() -> None:
         ({"topology": ""}, "slices need topology and accelerator_type, for example 4x4 and TPU-V6E"),
         ({"topology": "four"}, "topology 'four': is written like 4x4 or 2x2x2"),
         ({"accelerator_type": ""}, "topology 4x4 needs an accelerator_type, for example TPU-V6E"),
-        ({"cluster": "local", "slices": ["busy"]}, "a busy slice is there on cluster: simulated only"),
+        ({"cluster": "local", "slices": ["sick"]}, "a sick slice is there on cluster: simulated only"),
         ({"tiers": [{"name": "spot", "nodes": 8}]}, "there are no tiers of TPU slices; leave out tiers, or topology"),
         ({"subject": "ray-train"}, "experiments on TPU slices run with subject: bundled, not ray-train"),
         ({"chips_per_host": 9}, "chips_per_host: must be a whole number from 1 to 8, not 9"),
