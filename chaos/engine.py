@@ -125,7 +125,9 @@ def out_of_reach(plan: Plan) -> str:
     if not plan.configuration.attach:
         return ""
     if plan.configuration.storage != "directory":
-        return f"storage: {plan.configuration.storage} is on the harness's machine only; use storage: directory"
+        return (
+            f"storage: {plan.configuration.storage} is on the harness's machine only; use storage: directory"
+        )
     able = ", ".join(sorted(name for name, fault in FAULTS.items() if fault.anywhere))
     for number, fault in enumerate(plan.faults):
         if not FAULTS[fault.name].anywhere:

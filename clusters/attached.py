@@ -37,8 +37,10 @@ class AttachedCluster:
         self._view = RayView(self.address)
         self._others = self._view.others()  # what was there before, and is nobody's leftover
         self._book: dict[int, Node] = {}
+        self._occupied: set[str] = set()  # nodes that had no room from the beginning
         self._killed: set[int] = set()
-        self.newcomers()
+        self._enter(self._view.resources(free=True))
+        self._occupied = {seen.node_id for seen in self._view.nodes()} - self._ids()
         self._check_room()
         here = own_ip()
         self.host = here if any(seen.ip != here for seen in self._view.nodes()) else LOOPBACK
@@ -47,18 +49,23 @@ class AttachedCluster:
     # -- nodes
 
     def newcomers(self) -> list[Node]:
-        """Nodes with room for a worker, oldest first. The head is never one of them: without it there is no cluster."""
-        known, free = {node.node_id for node in self._book.values()}, self._view.free()
-        fresh = [
-            seen
-            for seen in sorted(self._view.nodes(), key=lambda seen: (seen.started_ms, seen.node_id))
-            if seen.state == "alive" and not seen.is_head and seen.node_id not in known
-            and _has_room(free.get(seen.node_id, {}), self.shape.slices)
-        ]  # fmt: skip
-        for seen in fresh:
-            number = len(self._book) + 1
-            self._book[number] = Node(number, seen.node_id, _slice_of(seen, self.shape.slices))
-        return list(self._book.values())[len(known) :]
+        """The run may have been quicker, and hold them already."""
+        return self._enter(self._view.resources(free=False))
+
+    def _enter(self, room: dict[str, dict[str, float]]) -> list[Node]:
+        """Into the book: nodes with room for a worker, oldest first. The head is never one of them, for without it
+        there is no cluster."""
+        known = len(self._book)
+        passed_over = self._ids() | self._occupied
+        for seen in sorted(self._view.nodes(), key=lambda seen: (seen.started_ms, seen.node_id)):
+            fresh = seen.state == "alive" and not seen.is_head and seen.node_id not in passed_over
+            if fresh and _has_room(room.get(seen.node_id, {}), self.shape.slices):
+                number = len(self._book) + 1
+                self._book[number] = Node(number, seen.node_id, _slice_of(seen, self.shape.slices))
+        return list(self._book.values())[known:]
+
+    def _ids(self) -> set[str]:
+        return {node.node_id for node in self._book.values()}
 
     def _check_room(self) -> None:
         slices = self.shape.slices
@@ -85,7 +92,11 @@ class AttachedCluster:
 
     def nodes(self) -> list[Node]:
         dead = {seen.node_id for seen in self._view.nodes() if seen.state == "dead"}
-        return [n for number, n in self._book.items() if number not in self._killed and n.node_id not in dead]
+        return [
+            n
+            for number, n in list(self._book.items())
+            if number not in self._killed and n.node_id not in dead
+        ]
 
     def node(self, number: int) -> Node:
         if number not in self._book:

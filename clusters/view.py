@@ -162,10 +162,13 @@ class RayView:
             ]
         )
 
-    def free(self) -> dict[str, dict[str, float]]:
-        """Node id -> resources that nobody holds."""
+    def resources(self, *, free: bool) -> dict[str, dict[str, float]]:
+        """Node id -> all of its resources, or those that nobody holds."""
         states = self._resources().node_states
-        return {node.node_id.hex(): dict(node.available_resources) for node in states}
+        return {
+            node.node_id.hex(): dict(node.available_resources if free else node.total_resources)
+            for node in states
+        }
 
     def in_use(self) -> list[str]:
         """Resources of live nodes that somebody holds, one line per node."""

@@ -28,6 +28,7 @@ from shaketable.clusters.view import RayView
 pytestmark = pytest.mark.xdist_group("attached")
 on_demand = pytest.mark.on_demand
 
+OCCUPIED = 5
 WITHIN_S = 120.0
 LONG = '{"steps": 100}'  # a task has to start on the node before it can kill anything there
 
@@ -81,10 +82,9 @@ def test_a_worker_is_killed_there_and_a_fault_beyond_ray_is_invalid(
     assert "INVALID  node-sigterm" in done.stdout and "takes more than Ray itself can do" in done.stdout
     events = read_events(tmp_path / "a" / "worker-crash" / "history.jsonl")
     assert next(e for e in events if isinstance(e, ExperimentBegan)).cluster == "attached"
-    numbered = [e.node_id for e in events if isinstance(e, NodeJoined)]
-    assert numbered == [
-        node.node_id for node in cluster.nodes()[:4]
-    ]  # not the one without room, not the head
+    numbered = {e.node_id for e in events if isinstance(e, NodeJoined)}
+    # Not the head, nor the one on which there is no room.
+    assert numbered == {node.node_id for node in cluster.nodes() if node.number != OCCUPIED}
 
 
 @on_demand
@@ -177,3 +177,17 @@ def test_only_processes_of_the_node_are_killed_there(cluster: LocalCluster) -> N
     finally:
         bystander.kill()
         bystander.wait()
+
+
+@on_demand
+def test_slices_are_found_by_their_labels(tmp_path: Path) -> None:
+    with LocalCluster(Shape(nodes=1), environment=QUICK_TO_NOTICE) as cluster:
+        for name in ("a", "b"):
+            cluster.add_slice("v6e", "2x4", name, chips_per_host=4)
+        cluster.add_slice("v6e", "2x4", "half", chips_per_host=4, hosts=[0])
+        done = run(
+            cluster, tmp_path / "a", "slice-host-sigkill", "slice-host-by-host", "--var", f"job_config={LONG}"
+        )
+        assert "PASS     slice-host-sigkill" in done.stdout, done.stdout + done.stderr
+        assert "INVALID  slice-host-by-host" in done.stdout and done.returncode == 3
+        assert cluster.leftovers() == []
