@@ -24,8 +24,8 @@ from shaketable.suites.tests.plain_cluster import PlainCluster
 
 ADDRESS = "10.0.0.1:6379"
 BEYOND_RAY = {
-    "add_node", "damage_checkpoint", "freeze_node", "freeze_worker", "hang_worker", "hurt_storage", "raise_in_worker",
-    "sigterm_node",
+    "add_node", "damage_checkpoint", "deny_writes", "fill_disk", "freeze_node", "freeze_worker", "hang_worker",
+    "hurt_storage", "raise_in_worker", "sigterm_node",
 }  # fmt: skip
 HEARD_WITHIN_S = 10.0
 
@@ -49,6 +49,11 @@ def test_what_ray_cannot_do_is_said_before_anything_is_asked_of_the_cluster(name
     reason = engine.out_of_reach(plan)
     assert (f"fault 0 ({name}) takes more than Ray itself can do" in reason) == (name in BEYOND_RAY)
     assert engine.out_of_reach(replace(plan, configuration=Configuration())) == ""
+
+
+def test_storage_that_only_this_machine_has_is_refused_there() -> None:
+    plan = Plan("t", Configuration(cluster=f"attach:{ADDRESS}", storage="s3"), (), Expect())
+    assert engine.out_of_reach(plan) == "storage: s3 is on the harness's machine only; use storage: directory"
 
 
 def test_an_experiment_with_such_a_fault_is_invalid(tmp_path: Path) -> None:
