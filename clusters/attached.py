@@ -1,8 +1,8 @@
 """An existing Ray cluster that the harness did not start, and leaves as it is but for what an experiment takes away.
 
 Its nodes are watched through Ray's own view, and hurt with what Ray itself can do: a notice through the GCS, and
-signals sent by tasks that are pinned to the node. Whatever takes more raises `Unsupported`. On leaving, the one driver
-that was started here ends; nothing else is torn down.
+signals sent by an actor that is pinned to the node. Whatever takes more raises `Unsupported`. On leaving, the one
+driver that was started here ends, and its actors with it; nothing else is torn down.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from shaketable.clusters.fake_slices import LABELS
-from shaketable.clusters.hands import Hands
+from shaketable.clusters.hands import Hands, ShaketableHand
 from shaketable.clusters.machine import own_ip
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape, Unsupported
 from shaketable.clusters.slice_states import Slices
 from shaketable.clusters.versions import check_ray
-from shaketable.clusters.view import RayView, SeenNode
+from shaketable.clusters.view import RAYS_OWN, RayView, SeenNode
 
 LOOK_S = 0.05
 INSTEAD = "on an existing cluster there are sigkill_worker, sigkill_node and drain_node; use cluster: local"
@@ -44,7 +44,7 @@ class AttachedCluster:
         self._check_room()
         here = own_ip()
         self.host = here if any(seen.ip != here for seen in self._view.nodes()) else LOOPBACK
-        self._hands = Hands(self.address)
+        self._hands = Hands(self.address, sorted(self._ids()))
 
     # -- nodes
 
@@ -118,7 +118,7 @@ class AttachedCluster:
     # -- faults
 
     def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
-        """SIGKILL to the raylet and to everything below it, by a task on the node."""
+        """SIGKILL to the raylet and to everything below it, by the harness's actor on the node."""
         node = self.node(number)
         if sig != signal.SIGKILL:
             raise Unsupported(f"a node cannot be sent {sig.name} by Ray itself: {INSTEAD}")
@@ -152,7 +152,7 @@ class AttachedCluster:
         return time.monotonic() - began
 
     def leftovers(self) -> list[str]:
-        return self._view.leftovers(others=self._others)
+        return self._view.leftovers(but=RAYS_OWN | {ShaketableHand.__name__}, others=self._others)
 
     def check_shared(self, directory: str) -> None:
         """Raises ClusterError unless every node sees the directory, in which checkpoints are to be kept."""

@@ -1,6 +1,7 @@
-"""What the harness does on the machines of a cluster that it did not start: tasks, each pinned to one node.
+"""What the harness does on the machines of a cluster that it did not start: by an actor without resources on each node,
+pinned to it, which is there before it is needed (on a busy machine Ray takes ten seconds to start a process).
 
-`python -m shaketable.clusters.hands ADDRESS FD` is a driver of its own, for as long as its standard input is open. It
+`python -m shaketable.clusters.hands ADDRESS FD NODE...` is their driver, for as long as its standard input is open. It
 answers each line of JSON with one on the descriptor FD (Ray itself writes to a driver's output, unasked). What runs on
 the nodes is of its main module, so that it travels by value, and needs nothing that is not Python's own.
 """
@@ -23,7 +24,7 @@ from typing import Any, Literal
 from shaketable.clusters.protocol import ClusterError
 
 READY_S = 90.0
-DONE_S = 30.0  # a new worker process may have to start on the node first
+DONE_S = 30.0  # on a node that has joined since, the actor has to start first
 ANSWER_S = DONE_S + 15.0
 END_S = 20.0
 Deed = Literal["kill", "gone", "kill_node", "sees"]
@@ -33,12 +34,12 @@ Argument = Sequence[int] | str
 class Hands:
     """The harness's side."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, node_ids: Sequence[str]) -> None:
         self._lock, self._address = threading.Lock(), address
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
         read, write = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, address, str(write)], stdin=subprocess.PIPE, stdout=self._said,
+            [sys.executable, "-m", __name__, address, str(write), *node_ids], stdin=subprocess.PIPE, stdout=self._said,
             stderr=subprocess.STDOUT, text=True, pass_fds=[write], start_new_session=True, env=_environment(),
         )  # fmt: skip
         os.close(write)
@@ -142,21 +143,29 @@ def act(deed: Deed, argument: Argument) -> bool:
 # ---- the driver
 
 
-def main(address: str, answers: str) -> None:
+class ShaketableHand:
+    def act(self, deed: Deed, argument: Argument) -> bool:
+        return act(deed, argument)
+
+
+def main(address: str, answers: str, *node_ids: str) -> None:
     ray = importlib.import_module("ray")
     pinned = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     ray.init(address, log_to_driver=False, logging_level="ERROR")
-    task = ray.remote(num_cpus=0, max_retries=0)(act)
+    hand = ray.remote(num_cpus=0, max_restarts=0)(ShaketableHand)
+
+    def start(node_id: str) -> Any:
+        return hand.options(scheduling_strategy=pinned(node_id, soft=False)).remote()
+
+    hands = {node_id: start(node_id) for node_id in node_ids}
+    ray.get([each.act.remote("sees", "/") for each in hands.values()], timeout=READY_S)
 
     def done(node_id: str, deed: Deed, argument: Argument) -> bool:
-        doing = task.options(scheduling_strategy=pinned(node_id, soft=False)).remote(deed, argument)
-        if deed == "kill_node":  # who ends with its node cannot tell of it: Ray's own view has to
-            return True
-        try:
-            return bool(ray.get(doing, timeout=DONE_S))
-        except ray.exceptions.GetTimeoutError:
-            ray.cancel(doing, force=True)
-            raise
+        if node_id not in hands:
+            hands[node_id] = start(node_id)
+        doing = hands[node_id].act.remote(deed, argument)
+        # Who ends with its node cannot tell of it: Ray's own view has to.
+        return deed == "kill_node" or bool(ray.get(doing, timeout=DONE_S))
 
     with os.fdopen(int(answers), "w", buffering=1) as out:
         print(json.dumps({"came": True}), file=out)

@@ -30,7 +30,7 @@ on_demand = pytest.mark.on_demand
 
 OCCUPIED = 5
 WITHIN_S = 120.0
-LONG = '{"steps": 100}'  # a task has to start on the node before it can kill anything there
+LONG = '{"steps": 100}'
 
 
 @pytest.fixture(scope="module")

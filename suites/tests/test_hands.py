@@ -1,4 +1,4 @@
-"""What a pinned task does on a node, without Ray: below a process that is called raylet."""
+"""What the harness's actor does on a node, without Ray: below a process that is called raylet."""
 
 from __future__ import annotations
 
