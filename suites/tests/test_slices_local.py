@@ -76,21 +76,29 @@ def on(
     return shake(job, faults=faults, charged=charged, **values)
 
 
+# On a busy machine a run may begin with the first slice that is there, and grow: so the world of both is hurt.
+BOTH = step(12, world_size=4)
+
+
 def reasons(shaken: Shaken) -> str:
     return " ".join(str(e.record.get("reason")) for e in shaken.events if isinstance(e, LogRecord))
 
 
 def test_the_host_of_the_coordinator_is_killed() -> None:
-    shaken = on("whole", "whole", faults=[sigkill_node(rank(0), at=step(12))], charged={"max_failures": 1})
-    assert used(shaken.events) == [["s00", "s01"], ["s01"]]
+    shaken = on(
+        "whole", "whole", faults=[sigkill_node(rank(0), at=BOTH)], charged={"max_failures": 1}, steps=400
+    )
+    (_, other), left = used(shaken.events)[-2:]
+    assert sizes(shaken.events)[-2:] == [4, 2] and left == [other]
 
 
 def test_a_notice_for_one_host_drains_its_slice() -> None:
     shaken = on(
-        "whole", "whole", faults=[drain_node(rank(3), at=step(12))], charged={"max_preemption_failures": 1},
-        max_failures=0, steps_lost=0,
+        "whole", "whole", faults=[drain_node(rank(3), at=BOTH)], charged={"max_preemption_failures": 1},
+        max_failures=0, steps_lost=0, steps=400,
     )  # fmt: skip
-    assert used(shaken.events) == [["s00", "s01"], ["s00"]]
+    (first, _), left = used(shaken.events)[-2:]
+    assert sizes(shaken.events)[-2:] == [4, 2] and left == [first]
 
 
 def test_a_slice_is_added_whole() -> None:
@@ -115,9 +123,9 @@ def test_slices_whose_hosts_contradict_each_other_or_the_topology_are_passed_ove
 
 
 def test_a_driver_that_comes_back_to_fewer_slices_goes_on_with_those() -> None:
-    faults = [sigkill_driver(at=step(12)), sigkill_node(node(1), at=after(0)), relaunch_driver(at=after(1))]
-    shaken = on("whole", "whole", faults=faults)
-    assert sizes(shaken.events) == [4, 2] and used(shaken.events)[-1] == ["s01"]
+    faults = [sigkill_driver(at=BOTH), sigkill_node(node(1), at=after(0)), relaunch_driver(at=after(1))]
+    shaken = on("whole", "whole", faults=faults, steps=400)
+    assert sizes(shaken.events)[-2:] == [4, 2] and used(shaken.events)[-1] == ["s01"]
 
 
 # ---- two jobs
