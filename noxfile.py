@@ -83,7 +83,8 @@ def examples(session: nox.Session) -> None:
     """Every job of docs/examples, whole and with each bug planted in it, through an experiment: about half an hour."""
     _install(session, "chaos", "explore", "torch", "jax", "ray-train", tools="examples")
     session.env |= {"SHAKETABLE_EXAMPLES": "all", "SHAKETABLE_ON_DEMAND": "1"}
-    _run(session, "pytest", "src/shaketable/suites/tests/test_examples.py", *session.posargs)
+    files = [f"src/shaketable/suites/tests/test_{name}.py" for name in ("planted_bugs", "examples")]
+    _run(session, "pytest", *files, *session.posargs)
 
 
 @nox.session

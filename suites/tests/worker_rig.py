@@ -34,33 +34,39 @@ WITHIN_S = 120.0
 ENDS_WITHIN_S = 15.0
 
 
+class WorkerFailed(AssertionError):
+    """The training function raised, or its process ended; says which rank, with the traceback."""
+
+
 @dataclass
 class Node:
-    """`attempt()` runs a training function on so many workers; `commits`: what came of it."""
+    """`attempt()` runs a training function on so many workers; `commits` and `reports`: what came of it."""
 
     run: RunPath
     log: RunLog
     folder: Path
     forks: Channel
     commits: list[CheckpointCommitted] = field(default_factory=list)
+    reports: list[list[dict[str, Any]]] = field(default_factory=list)  # of the last attempt, by rank
     attempts: int = 0
 
     def attempt(
         self, backend: Backend, function: Callable[..., Any], world_size: int
     ) -> list[dict[str, Any]]:
-        """To its end, from the latest commit; the metrics of every rank's last report."""
-        self.attempts += 1
+        """To its end, from the latest commit; every rank's last metrics. Raises WorkerFailed."""
+        self.attempts, self.reports = self.attempts + 1, [[] for _ in range(world_size)]
         commit = self.commits[-1] if self.commits else None
         first = commit.index + 1 if commit else 1
         name = commit.checkpoint if commit else None
         self.log.append(started(self.attempts, resume=name, first_index=first))
         task = cloudpickle.dumps((backend, function, None))
-        group = _Group(
-            self, [self._fork(rank, world_size, first, commit, task) for rank in range(world_size)]
-        )
-        metrics = group.run()
-        self.log.append(ended(self.attempts, cause="resized", account=None))
-        return metrics
+        workers = [self._fork(rank, world_size, first, commit, task) for rank in range(world_size)]
+        try:
+            return _Group(self, workers).run()
+        finally:
+            for worker in workers:
+                worker.close()  # whoever is still there ends with it
+            self.log.append(ended(self.attempts, cause="resized", account=None))
 
     def _fork(
         self, rank: int, world_size: int, first: int, commit: CheckpointCommitted | None, task: bytes
@@ -115,9 +121,10 @@ class _Group:
                     self._tell_all(msg.Delivery(attempt=self._node.attempts, round=number, data=given[0]))
             case msg.Report():
                 self._metrics[rank] = msgspec.json.decode(message.metrics)
+                self._node.reports[rank].append(self._metrics[rank])
                 self._vote(rank, message)
             case msg.Failed():
-                raise AssertionError(f"rank {rank}: {message.error or message.detail}")
+                raise WorkerFailed(f"rank {rank}: {message.error or message.detail}")
             case msg.Finished():
                 self._running.discard(rank)
 
