@@ -107,7 +107,7 @@ class AttachedCluster:
     def add_node(self) -> NoReturn:
         raise Unsupported(f"nodes are not added to a cluster that is somebody else's: {INSTEAD}")
 
-    def add_capacity(self, slice_: int | None = None) -> NoReturn:
+    def add_capacity(self, slice_: int | None = None, tier: str = "") -> NoReturn:
         self.add_node()
 
     def pids(self, number: int) -> list[int]:
