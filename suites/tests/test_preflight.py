@@ -157,6 +157,21 @@ def test_the_nearest_that_can_be_asked_of_slices_is_at_least_one_and_in_order(le
     assert "--scaling 2:2," in problem.change
 
 
+def test_room_for_the_minimum_and_no_more_lets_the_training_start(tmp_path: Path) -> None:
+    [problem] = problems(
+        read(changed(tmp_path, "kuberay-max-replicas", maxReplicas="4")), Wanted(4, 8, {"CPU": 1.0})
+    )
+    assert problem.matter.endswith("the training never grows to 8")
+
+
+def test_a_head_type_with_workers_of_its_own_is_a_type_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        "max_workers: 4\nhead_node_type: a\navailable_node_types:\n  a: {resources: {CPU: 1}, max_workers: 4}\n"
+    )
+    assert fields(path, 1, 4) == []
+
+
 def test_a_type_s_own_minimum_is_part_of_its_room_and_not_besides_it(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(
@@ -186,6 +201,7 @@ def test_a_type_without_a_limit_has_that_of_the_cluster_which_is_two_where_it_is
     path = tmp_path / "cluster.yaml"
     path.write_text("available_node_types:\n  a: {resources: {CPU: 1}}\n")
     assert fields(path, 1, 2) == []
+    assert fields(path, 1, 3) == ["max_workers of the whole cluster"]
     [problem] = problems(read(path), Wanted(1, 8, {"CPU": 1.0}))
     assert (problem.field, problem.change) == ("max_workers of the whole cluster", "max_workers: 8")
 
@@ -219,6 +235,7 @@ def test_types_whose_minimum_is_more_than_the_cluster_may_have(tmp_path: Path) -
         ('requests: {cpu: "2"}', {"CPU": 1.0}, 2),
         ('limits: {cpu: "8", nvidia.com/gpu: 4}', {"GPU": 0.5}, 8),
         ('limits: {cpu: "3"}', {"CPU": 2.0}, 1),
+        ('limits: {cpu: "8", amd.com/gpu: 2}', {"GPU": 1.0}, 2),
         ('limits: {cpu: "8", nvidia.com/gpu: 7}', {"GPU": 0.07}, 100),  # 99.999 to a computer
     ],
 )
