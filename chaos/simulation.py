@@ -444,7 +444,7 @@ class _Play:
         self.harness.say(FaultObserved, fault=number, name=name, evidence="stopped", after_ms=0.0)
         self._timeline.pause(PAUSE_S, SimulatedDriver.on_time)
         for driver in self.run_under_test.drivers.values():
-            for agent in driver.agents():
+            for agent in driver.leases.agents():
                 agent.paused(PAUSE_S)
         self._deadline_from_s += PAUSE_S
         self._quiet_since_s += PAUSE_S

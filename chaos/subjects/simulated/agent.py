@@ -148,7 +148,7 @@ class SimulatedAgent:
         elif node.state == "frozen":
             self._silent += 1
             self._stall()
-            self.driver.goes_silent(self, self._silent)
+            self.driver.leases.goes_silent(self, self._silent)
         else:
             self._thaw()
 
@@ -184,7 +184,7 @@ class SimulatedAgent:
         if worker is not None:
             worker.group.lose(worker)
         if broken:
-            self.driver.connection_broke(self)
+            self.driver.leases.connection_broke(self)
 
     # ---- the worker
 

@@ -4,12 +4,11 @@ pipeline and run log. It can be killed at any moment; what was on its way to it 
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -19,10 +18,10 @@ from shaketable.chaos.subjects.budgets import failure_config
 from shaketable.chaos.subjects.scribe import Scribe
 from shaketable.chaos.subjects.simulated.agent import Fork, SimulatedAgent
 from shaketable.chaos.subjects.simulated.group import Group
-from shaketable.chaos.subjects.simulated.reservations import SliceReservations
+from shaketable.chaos.subjects.simulated.leases import SimulatedLeases
+from shaketable.chaos.subjects.simulated.process import Process, own
 from shaketable.chaos.subjects.simulated.world import EPOCH_S, World, Writer
 from shaketable.clusters.protocol import TIER_LABEL
-from shaketable.clusters.simulated_nodes import Lease, SimulatedNode
 from shaketable.runtime import events as ev
 from shaketable.runtime.collection import orphans
 from shaketable.runtime.config import CheckpointConfig, RunConfig, ScalingConfig, as_json
@@ -44,7 +43,6 @@ from shaketable.runtime.runlog import RunLog, take_over
 from shaketable.runtime.settings import settings_of
 
 RUN = Path("run")
-RETRY_AGENT_S = 1.0
 EXIT_CODES: dict[str, int] = {"finished": 0, "failed": 1, "fenced": 1}
 
 
@@ -75,18 +73,6 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
     return Given(scaling, run, recordable(as_json(scaling, run, configuration.job_config, "simulated")))
 
 
-@dataclass(slots=True)
-class _Unit:
-    """A leased unit as `leases.py` keeps it. `generation` counts its places; what was started in another is void."""
-
-    lease: Lease
-    told: bool = False
-    generation: int = 0
-    nodes: tuple[SimulatedNode, ...] = ()
-    agents: list[SimulatedAgent] = field(default_factory=list)
-    failures: int = 0  # since an agent has come up
-
-
 def on_tpu(configuration: Configuration) -> dict[str, Any]:
     """What ScalingConfig is told of slices; nothing where there are none."""
     if not configuration.topology:
@@ -97,37 +83,19 @@ def on_tpu(configuration: Configuration) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_Own = TypeVar("_Own", bound=Callable[..., None])
-
-
-def _own(method: _Own) -> _Own:
-    """What the driver's own process does: not while that is stopped, but as soon as it goes on."""
-
-    @functools.wraps(method)
-    def when_it_runs(self: SimulatedDriver, *arguments: Any) -> None:
-        if self.frozen:
-            self.put_off.append((method, arguments))
-        else:
-            method(self, *arguments)
-
-    return when_it_runs  # type: ignore[return-value]
-
-
 class SimulatedDriver:
     def __init__(
         self, world: World, given: Given, launch: int, exited: Callable[[int, int], None], *, hosts: int = 1
     ) -> None:
         self.world, self.pid, self.launch = world, world.pid(), launch
         self.alive, self._gone = True, False  # it still runs the run; its process is no more
-        self.frozen, self._frozen_s, self._freezes = False, 0.0, 0
-        self.put_off: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # until it is thawed
+        self.process = Process()
+        self._frozen_s, self._freezes = 0.0, 0
         self._exited, self._hosts = exited, hosts
         self._given = given
         self._scaling, self._config = given.scaling, given.run
-        shape = given.scaling.slice
-        self._slices = (
-            None if shape is None else SliceReservations(world, shape, self._waits, self._lease_anew)
-        )
+        self.leases = SimulatedLeases(self, given.scaling.slice, given.run.heartbeat_timeout_s)
+        self._peers = self.leases.peers
         self._writer = Writer(world, f"driver-{self.pid}-sim")
         self._pipeline = Pipeline(self._execute, self._append)
         self._controller: Controller | None = None
@@ -136,10 +104,7 @@ class SimulatedDriver:
         self._state = State.NEW
         self._timers: dict[str, int] = {}
         self._mark = 0
-        self._units: dict[int, _Unit] = {}
-        self._peers: dict[int, SimulatedAgent] = {}
         self._ranks: dict[int, int] = {}
-        self._next_agent = 1
         self._view: tuple[tuple[ev.NodeView, ...], tuple[str, ...]] = (), ()
         self._looked_at = -1
         self._unwatch: Callable[[], None] = lambda: None
@@ -150,7 +115,7 @@ class SimulatedDriver:
 
     # ---- opening
 
-    @_own
+    @own
     def _open(self) -> None:
         if not self.alive:
             return
@@ -193,7 +158,7 @@ class SimulatedDriver:
         world.taken_over(self)
         settings = settings_of(
             self._config, self._scaling, jitter=world.rng.random(), wall_ahead_s=EPOCH_S,
-            agents_per_unit=self._hosts if self._slices is None else None,
+            agents_per_unit=self._hosts if self.leases.slices is None else None,
         )  # fmt: skip
         self._begin(settings, log)
 
@@ -238,24 +203,20 @@ class SimulatedDriver:
         self._pipeline.run()
 
     def hear(self, agent: SimulatedAgent, event: ev.Event) -> None:
-        if self.frozen:  # as `_own` does, which is too slow for what comes that often
-            self.put_off.append((SimulatedDriver.hear, (agent, event)))
+        if self.process.frozen:  # as `own` does, which is too slow for what comes that often
+            self.process.put_off.append((SimulatedDriver.hear, (self, agent, event)))
         elif self._peers.get(agent.number) is agent:
             self.feed(event)
 
-    @_own
+    @own
     def hear_ready(self, agent: SimulatedAgent, event: ev.AgentReady) -> None:
         agent.ready = agent.ready or self._peers.get(agent.number) is agent
         self.hear(agent, event)
 
-    @_own
+    @own
     def hear_contribution(self, agent: SimulatedAgent, meet: Callable[[], None]) -> None:
         if self.alive and self._peers.get(agent.number) is agent:
             meet()
-
-    def agents(self) -> list[SimulatedAgent]:
-        """Every one that is there, heard or not."""
-        return [agent for unit in self._units.values() for agent in unit.agents if agent.alive]
 
     def look_again(self) -> None:
         """The group that steps plans its next stop anew."""
@@ -264,38 +225,38 @@ class SimulatedDriver:
 
     # ---- stopped and thawed (SIGSTOP, SIGCONT)
 
+    @property
+    def frozen(self) -> bool:
+        return self.process.frozen
+
     def freeze(self) -> None:
         """Its sockets stay open, so nobody is told; its agents hear nothing any more."""
         if self._gone or self.frozen:
             return
-        self.frozen, self._frozen_s, self._freezes = True, self.world.timeline.now, self._freezes + 1
+        self.process.frozen = True
+        self._frozen_s, self._freezes = self.world.timeline.now, self._freezes + 1
         self.world.timeline.later(self._config.driver_lease_s, self._lease_over, self._freezes)
 
     def _lease_over(self, count: int) -> None:
-        """Its agents have had no word for `driver_lease_s`: they end, and give back what they were placed in."""
-        if not self.frozen or self._freezes != count:
-            return
-        for unit in self._units.values():
-            for agent in [agent for agent in unit.agents if agent.alive]:
-                agent.end(broken=True)
-                self.world.cluster.give_back(unit.lease)
+        if self.frozen and self._freezes == count:
+            self.leases.run_out()
 
     def thaw(self) -> None:
         """It finds in its sockets what was sent meanwhile, then that its loop stood still, then its timers."""
         if not self.frozen:
             return
-        self.frozen, gap_s = False, self.world.timeline.now - self._frozen_s
-        put_off, self.put_off = self.put_off, []
+        gap_s, put_off = self.world.timeline.now - self._frozen_s, self.process.put_off
+        self.process.frozen, self.process.put_off = False, []
         timers = [each for each in put_off if each[0].__name__ == "on_time"]
         for method, arguments in [each for each in put_off if each not in timers]:
-            method(self, *arguments)
+            method(*arguments)
         self.paused(gap_s)
         if gap_s > self.fence_check_s:
             self.check_fence()
         for method, arguments in timers:
-            method(self, *arguments)
+            method(*arguments)
 
-    @_own
+    @own
     def paused(self, seconds: float) -> None:
         """The whole machine stood still, and its clock did not."""
         if self._controller is not None and self._controller.attempt is not None:
@@ -304,7 +265,7 @@ class SimulatedDriver:
     def rank_of(self, agent: SimulatedAgent) -> int:
         return self._ranks.get(agent.number, 0)
 
-    @_own
+    @own
     def _look_at_nodes(self) -> None:
         if self.world.cluster.view == self._looked_at:
             return
@@ -314,7 +275,7 @@ class SimulatedDriver:
             self._view = seen
             self.feed(ev.NodesChanged(*seen))
 
-    @_own
+    @own
     def _tell_nodes(self) -> None:
         """The answer to who asks."""
         self._looked_at, self._view = self.world.cluster.view, self._seen()
@@ -327,9 +288,10 @@ class SimulatedDriver:
                         node.deadline_s if node.seen_draining else 0.0)
             for node in self.world.cluster.all_nodes()
         )  # fmt: skip
-        return view, () if self._slices is None else self._slices.reasons()
+        slices = self.leases.slices
+        return view, () if slices is None else slices.reasons()
 
-    @_own
+    @own
     def on_time(self, timer: ev.Timer, mark: int) -> None:
         """A timer of the controller is due."""
         if self._timers.get(timer) == mark:
@@ -344,7 +306,7 @@ class SimulatedDriver:
         began_s = self.world.timeline.now
         self.world.timeline.later(self.world.draw_slow(pace.append), self._write, record, began_s)
 
-    @_own
+    @own
     def _write(self, record: AnyRecord, began_s: float) -> None:
         if not self.alive or self._log is None:
             return
@@ -364,13 +326,13 @@ class SimulatedDriver:
         else:
             timeline.later(self.world.draw(self.world.pace.append), self._appended, number, stored)
 
-    @_own
+    @own
     def _appended(self, number: int, record: AnyRecord) -> None:
         if self.alive and self._scribe is not None:
             self._scribe.on_record(number, record)
             self._pipeline.appended()
 
-    @_own
+    @own
     def check_fence(self) -> None:
         """Every `fence_check_s`; in virtual time only once another driver has opened the run."""
         if not self.alive or self._log is None or self._controller is None:
@@ -403,21 +365,20 @@ class SimulatedDriver:
                     delay_s = max(0.0, at_s - self.world.timeline.now)
                     self.world.timeline.later(delay_s, self.on_time, name, self._mark)
             case ev.RequestUnit(unit, selector, avoid):
-                self._request(unit, dict(selector).get(TIER_LABEL, ""), avoid)
+                self.leases.request(unit, dict(selector).get(TIER_LABEL, ""), avoid)
             case ev.ProbeUnit(unit):
-                if unit in self._units:
-                    self._start_agents(self._units[unit], unit)
+                self.leases.probe(unit)
             case ev.ReleaseUnit(unit):
-                self._release(unit)
+                self.leases.release(unit)
             case ev.StartAttempt():
                 self._start_attempt(command)
             case ev.StopAttempt(attempt):
-                for agent in self._of(attempt):
+                for agent in self.leases.of(attempt):
                     agent.down(agent.kill, attempt)
             case ev.LookAtNodes():
                 self.world.timeline.later(self.world.draw(self.world.pace.message), self._tell_nodes)
             case ev.TakeStacks(attempt):
-                for agent in self._of(attempt):
+                for agent in self.leases.of(attempt):
                     agent.down(agent.take_stacks, attempt)
             case ev.BeginHold(attempt):
                 self._tell(attempt, "hold")
@@ -430,7 +391,7 @@ class SimulatedDriver:
             case ev.FinishRun():
                 self._finish(command)
 
-    @_own
+    @own
     def _delete(self, checkpoint: str) -> None:
         self._remove(checkpoint)
 
@@ -448,11 +409,8 @@ class SimulatedDriver:
         """At the boundary of a storage operation, for example."""
         return self._gone
 
-    def _of(self, attempt: int) -> list[SimulatedAgent]:
-        return [agent for agent in self._peers.values() if agent.attempt == attempt]
-
     def _tell(self, attempt: int, what: str, *arguments: Any) -> None:
-        for agent in self._of(attempt):
+        for agent in self.leases.of(attempt):
             agent.down(agent.tell, attempt, what, *arguments)
 
     def _start_attempt(self, command: ev.StartAttempt) -> None:
@@ -469,124 +427,9 @@ class SimulatedDriver:
             fork = Fork(run.term, command.attempt, rank, len(command.members), command.first_index, resume)
             agent.down(agent.fork, fork, group)
 
-    # ---- units and agents
-
-    def _request(self, number: int, tier: str, avoid: tuple[str, ...]) -> None:
-        unit = _Unit(self._lease(number, tier, avoid))
-        self._units[number] = unit
-        if self._slices is None:
-            self.world.cluster.request(unit.lease)
-        else:
-            self._slices.ask(number, avoid)
-
-    def _waits(self, number: int) -> Lease | None:
-        """Of a unit that has no place yet."""
-        unit = self._units.get(number)
-        return unit.lease if self.alive and unit is not None and not unit.told else None
-
-    def _lease_anew(self, number: int) -> None:
-        self._units[number].lease = self._lease(number)
-
-    def _lease(self, number: int, tier: str = "", avoid: tuple[str, ...] = ()) -> Lease:
-        return Lease(lambda nodes: self._placed(number, nodes), lambda: self._unplaced(number), tier, avoid)
-
-    @_own
-    def _placed(self, number: int, nodes: tuple[SimulatedNode, ...]) -> None:
-        unit = self._units.get(number)
-        if unit is None or not self.alive:
-            return
-        unit.nodes, unit.generation = nodes, unit.generation + 1
-        if not unit.told:
-            unit.told = True
-            self.feed(ev.UnitPlaced(number, tuple(node.node_id for node in nodes)))
-        if number in self._units:
-            self._start_agents(unit, number)
-
-    @_own
-    def _unplaced(self, number: int) -> None:
-        unit = self._units.get(number)
-        if unit is not None:
-            unit.nodes, unit.generation = (), unit.generation + 1
-
-    def _start_agents(self, unit: _Unit, number: int) -> None:
-        """Where there is none; again in a moment where one cannot come up."""
-        for node in unit.nodes:
-            if any(
-                agent.node is node and agent.alive and agent.number in self._peers for agent in unit.agents
-            ):
-                continue
-            took = self.world.draw(self.world.pace.agent)
-            self.world.timeline.later(took, self._agent_up, number, unit.generation, node)
-
-    @_own
-    def _agent_up(self, number: int, generation: int, node: SimulatedNode) -> None:
-        unit = self._units.get(number)
-        if not self.alive or unit is None or unit.generation != generation:
-            return
-        if node.state == "frozen":
-            self.world.timeline.later(RETRY_AGENT_S, self._agent_up, number, generation, node)
-            return
-        if node.state == "gone":
-            return  # Ray says so when it knows, and looks for another place
-        if node.sick or self.world.rng.random() < self.world.chance.agent:
-            self.world.timeline.later(RETRY_AGENT_S, self._agent_up, number, generation, node)
-            unit.failures += 1
-            self.feed(ev.AgentFailed(number, "the actor died in its constructor"))
-            return
-        if any(agent.node is node and agent.alive and agent.number in self._peers for agent in unit.agents):
-            return
-        agent = SimulatedAgent(self.world, self, self._next_agent, number, node)
-        self._next_agent += 1
-        self._peers[agent.number] = agent
-        unit.agents = [a for a in unit.agents if a.alive] + [agent]
-        place = 0 if self._slices is None else unit.nodes.index(node)
-        unit.failures = 0
-        agent.say_ready(ev.AgentReady(agent.number, number, node.node_id, place))
-
-    def _release(self, number: int) -> None:
-        unit = self._units.pop(number, None)
-        if unit is None:
-            return
-        if self._slices is not None:
-            self._slices.drop(number, failed=unit.failures > 0)
-        for agent in unit.agents:
-            self._peers.pop(agent.number, None)
-            agent.cut_off()
-        self.world.cluster.give_back(unit.lease)
-
-    def goes_silent(self, agent: SimulatedAgent, count: int) -> None:
-        """Heard no more from now on: lost after `heartbeat_timeout_s`, unless it speaks before."""
-        wait_s = self._config.heartbeat_timeout_s + self.world.draw((0.0, 0.2))
-        self.world.timeline.later(wait_s, self._lose_silent, agent, count, wait_s)
-
-    @_own
-    def _lose_silent(self, agent: SimulatedAgent, count: int, silent_s: float) -> None:
-        if agent.silent_since(count):
-            self._lose(agent, f"it has been silent for {silent_s:.1f} s")
-
-    def connection_broke(self, agent: SimulatedAgent) -> None:
-        took = self.world.draw(self.world.pace.message)
-        self.world.timeline.later(took, self._lose, agent, "its connection broke")
-
-    @_own
-    def _lose(self, agent: SimulatedAgent, detail: str) -> None:
-        if not self.alive or self._peers.get(agent.number) is not agent:
-            return
-        del self._peers[agent.number]
-        agent.cut_off()
-        if agent.ready:
-            self.feed(
-                ev.AgentLost(agent.number, f"the agent on node {agent.node.node_id[:8]} is lost: {detail}")
-            )
-            return
-        unit = self._units[agent.unit]
-        if agent.node in unit.nodes:  # else it has another place already
-            self.world.timeline.later(RETRY_AGENT_S, self._agent_up, agent.unit, unit.generation, agent.node)
-        self.feed(ev.AgentFailed(agent.unit, detail))
-
     # ---- the end
 
-    @_own
+    @own
     def interrupt(self, signal: int) -> None:
         """SIGINT or SIGTERM."""
         if self._controller is None:
@@ -595,27 +438,22 @@ class SimulatedDriver:
             self.feed(ev.Interrupted(signal))
 
     def kill(self) -> None:
-        self.frozen, self.put_off = False, []
+        self.process.frozen, self.process.put_off = False, []
         self._leave()
         self._exit(137)
 
     def _leave(self) -> None:
-        """Its agents are told, or notice; Ray takes back what it held."""
-        if not self.alive:
-            return
-        self.alive = False
-        self._unwatch()
-        for agent in list(self._peers.values()):
-            agent.cut_off()
-        for unit in self._units.values():
-            self.world.cluster.give_back(unit.lease)
+        if self.alive:
+            self.alive = False
+            self._unwatch()
+            self.leases.give_all_back()
 
     def _finish(self, end: ev.FinishRun) -> None:
         """Agents first: what they still upload is then collected too."""
         self._leave()
         self.world.timeline.later(self.world.draw((0.05, 0.4)), self._conclude, end)
 
-    @_own
+    @own
     def _conclude(self, end: ev.FinishRun) -> None:
         assert self._log is not None
         if self._gone:

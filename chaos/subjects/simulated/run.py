@@ -117,7 +117,7 @@ class SimulatedRun:
     def workers(self, pids: Iterable[int]) -> list[Worker]:
         """Those of these processes that are there."""
         wanted = set(pids)
-        agents = (agent for driver in self.drivers.values() for agent in driver.agents())
+        agents = (agent for driver in self.drivers.values() for agent in driver.leases.agents())
         found = (agent.worker for agent in agents if agent.worker is not None)
         return [worker for worker in found if worker.pid in wanted and worker.alive]
 
@@ -128,7 +128,7 @@ class SimulatedRun:
             self._crashed("sigkill_driver", newest.pid)
             newest.kill()
             return
-        agents = [agent for driver in self.drivers.values() for agent in driver.agents()]
+        agents = [agent for driver in self.drivers.values() for agent in driver.leases.agents()]
         busy = [agent for agent in agents if agent.worker is not None and agent.worker.alive]
         chosen = min(busy, key=lambda agent: agent.worker.fork.rank if agent.worker else 0, default=None)
         chosen = chosen or next(iter(agents), None)
