@@ -7,7 +7,6 @@ Everything random comes from the experiment's seed: the same seed gives the same
 from __future__ import annotations
 
 import dataclasses
-import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +21,6 @@ from shaketable.chaos.history import (
     AnyEvent,
     AttemptEnded,
     AttemptStarted,
-    Committed,
     DeadlinePassed,
     DriverExited,
     DriverStarted,
@@ -41,6 +39,7 @@ from shaketable.chaos.history import (
 )  # fmt: skip
 from shaketable.chaos.landing import LOOK_EVERY_S, Armed, injected, never
 from shaketable.chaos.plan import FaultPlan, Plan
+from shaketable.chaos.simulated_triggers import Waiting
 from shaketable.chaos.subjects.simulated.agent import Worker
 from shaketable.chaos.subjects.simulated.crashing import CrashPoints
 from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
@@ -119,8 +118,9 @@ class _Play:
         self._plan, self._armed, self._weather = plan, armed, weather
         seed = plan.configuration.seed
         self._rng = random.Random(f"{seed}/world")
+        self._waiting = Waiting(armed, self._trigger, self._heal_if_due)
         self.run_under_test = SimulatedRun(
-            plan.configuration, self._rng, self.hear, self._watched_step, self._exited, hosts=weather.hosts,
+            plan.configuration, self._rng, self.hear, self._waiting.next_step, self._exited, hosts=weather.hosts,
             pace=weather.pace, settings=weather.settings, chance=weather.chance,
             failed_by_weather=self._failed_by_weather, points=weather.points, crashed=self._crashed,
         )  # fmt: skip
@@ -130,17 +130,6 @@ class _Play:
         self._group: list[AnyEvent] = []  # what tells who is in the current attempt
         self._drivers: list[AnyEvent] = []
         self._targets = 0  # counts what changes who is there to be hit
-        self._waiting: dict[type | int, list[Armed]] = {}  # by what their triggers have to be fed with
-        self._steps: dict[int, Armed] = {}  # those of them that wait for a step
-        self._lowest = math.inf  # of the steps waited for
-        self._sized = False  # one of them counts only in a world of some size
-        self._committing = [each for each in armed if each.trigger.condition.commits]
-        for each in armed:
-            self._sort_in(each, None)
-        self._until: list[Armed] = []  # those that have fired
-        self._to_heal = [each for each in armed if each.until is not None]
-        self._until_wants: set[type | int | None] = set()  # what any of them can be fed with now
-        self._look_at_until()
         self._step: int | None = None
         self._on_the_way = 0
         self._broken, self._late = True, False
@@ -203,7 +192,8 @@ class _Play:
             self._timeline.later(left_s, self._look_at_time)
             return
         self.harness.say(DeadlinePassed, within_s=within_s)
-        self._late, self._on_the_way, self._waiting, self._steps = True, 0, {}, {}
+        self._late, self._on_the_way = True, 0
+        self._waiting.no_more()
         self._timeline.ask()
         for driver in list(self.run_under_test.drivers.values()):
             driver.kill()
@@ -239,20 +229,15 @@ class _Play:
                 del self._hit_nodes[number]
                 self.harness.say(NodeLeft, node=number, node_id=node.node_id)
 
-    # ---- the history, and the triggers held against it
+    # ---- the history
 
     def hear(self, event: AnyEvent) -> None:
         self.events.append(event)
-        kind, number, below = type(event), None, False
+        kind = type(event)
         if kind is Stepped:
             assert isinstance(event, Stepped)
             self._quiet_since_s = self._timeline.now
             self._step = max(self._step or 0, event.step)
-            below = event.step < self._lowest
-        elif isinstance(event, FaultObserved):
-            number = event.fault
-            if number in self._waiting:
-                self._hold_against(event, self._waiting[number])
         elif kind in _TARGETED:
             self._targets += 1
             if kind is AttemptStarted:
@@ -261,68 +246,12 @@ class _Play:
                 self._drivers.append(event)
             elif kind is not NodeJoined:
                 self._group.append(event)
-        waiting = self._waiting.get(kind)
-        if waiting and not below:
-            self._hold_against(event, waiting)
-        if kind in self._until_wants or number in self._until_wants or kind is Committed:
-            for armed in self._to_heal:
-                if armed.until is not None and armed.until.feed(event):
-                    self._heal_if_due(armed)
-            self._look_at_until()
-        if kind is Committed and self._committing:
-            self._hold_against(event, [armed for armed in self._committing if not armed.fired])
-
-    def _hold_against(self, event: AnyEvent, waiting: list[Armed]) -> None:
-        for armed in waiting.copy():
-            if armed.fired or armed not in waiting:
-                continue  # a fault that landed at once has made more happen meanwhile
-            if not armed.trigger.feed(event):
-                if not isinstance(event, Committed):
-                    self._sort_in(armed, waiting)
-                continue
-            self._waiting[armed.trigger.wants].remove(armed)
-            armed.fired = True
-            if self._steps.pop(armed.number, None) is not None:
-                self._look_at_steps()
-            if armed.until is not None:
-                self._until.append(armed)
-            self._on_the_way += 1
-            self._trigger(armed, event)
-
-    def _sort_in(self, armed: Armed, among: list[Armed] | None) -> None:
-        """Below the kind of event that its trigger waits for now, which may have changed."""
-        kind = armed.trigger.wants
-        waiting = self._waiting.setdefault(kind, [])
-        if waiting is among:
-            return
-        if among is not None:
-            among.remove(armed)
-        waiting.append(armed)
-        if kind is Stepped:
-            self._steps[armed.number] = armed
-            self._look_at_steps()
-
-    def _look_at_until(self) -> None:
-        self._until_wants = {
-            armed.until.wants for armed in self._to_heal if armed.until and not armed.until.fired
-        }
-
-    def _look_at_steps(self) -> None:
-        conditions = [armed.trigger.condition for armed in self._steps.values()]
-        self._lowest = min((c.step for c in conditions if c.step is not None), default=math.inf)
-        self._sized = any(condition.size is not None for condition in conditions)
-
-    def _watched_step(self, step: int, world_size: int) -> int | None:
-        """The next step at which a trigger may come true."""
-        if not self._until and not self._sized:
-            return max(step + 1, int(self._lowest)) if self._steps else None
-        watches = [*(a.trigger for a in self._steps.values()), *(a.until for a in self._until if a.until)]
-        wanted = (watch.next_step(step, world_size) for watch in watches)
-        return min((step for step in wanted if step is not None), default=None)
+        self._waiting.feed(event)
 
     # ---- a fault on its way
 
     def _trigger(self, armed: Armed, event: Event) -> None:
+        self._on_the_way += 1
         by = f"{event.writer}#{event.seq}"
         self.harness.say(
             FaultTriggered, fault=armed.number, name=armed.fault.name, trigger=armed.trigger.condition.raw, by=by,
