@@ -35,9 +35,11 @@ for line in sys.stdin:
 class Node:
     def __init__(self, folder: Path, name: str = "raylet") -> None:
         (folder / name).symlink_to(sys.executable)
+        paths = os.pathsep.join(sys.path)  # by its link it does not find its own environment
         self.raylet = subprocess.Popen(
-            [str(folder / name), "-c", RAYLET], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+            [str(folder / name), "-c", RAYLET], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": paths},
+        )  # fmt: skip
         assert self.raylet.stdin is not None and self.raylet.stdout is not None
         self._ask, self._answers = self.raylet.stdin, self.raylet.stdout
         self.worker, self.child = map(int, self._answers.readline().split())

@@ -160,6 +160,7 @@ def test_a_fake_host_says_of_itself_what_a_real_one_says() -> None:
     first, second, *_ = hosts_of("v6e", "4x4", "a")
     assert first.environment == {
         "TPU_NAME": "a", "TPU_WORKER_ID": "0", "TPU_TOPOLOGY": "4x4", "TPU_ACCELERATOR_TYPE": "v6e-16",
+        "JAX_PLATFORMS": "cpu",
     }  # fmt: skip
     assert '"TPU-v6e-16-head": 1' in first.arguments[0] and "head" not in second.arguments[0]
     assert second.but({"worker": "0", "chips": 8}).arguments[1:] == ["--labels=ray.io/tpu-worker-id=0"]

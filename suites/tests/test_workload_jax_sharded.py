@@ -7,7 +7,6 @@ import importlib.util
 import multiprocessing
 import os
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from shaketable.chaos.history import Event, Resumed, Stepped
 from shaketable.chaos.workloads import chain, exact, jax_checkpoint, jax_sharded
 from shaketable.chaos.workloads.chain import ChainConfig
 from shaketable.chaos.workloads.exact import ExactConfig, lineage
+from shaketable.clusters.ports import free_port
 from shaketable.suites.tests.workload_rig import RankSession, Rig
 
 WITHIN_S = 120.0
@@ -68,8 +68,7 @@ def what_it_says_without_its_peers(folder: Path, said: Any) -> None:
 def attempt(folder: Path, number: int, world_size: int, slices: int = 1, **config: Any) -> Told:
     folder.mkdir(exist_ok=True)
     forks.set_forkserver_preload(["jax.numpy", "orbax.checkpoint", __name__])
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     results, broadcast = forks.Queue(), [forks.Queue() for _ in range(world_size)]
     ranks = [
         forks.Process(
