@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.tpu, pytest.mark.on_demand, pytest.mark.xdist_group("t
 
 CHAIN = "shaketable.workloads:hash_chain"
 STARTED_WITHIN_S = 120.0
-RELEASED_AFTER_S = 3.0
+RELEASED_AFTER_S = 1.0
 
 # Another job, which holds one slice until a file is there.
 COMPETITOR = """
@@ -172,6 +172,7 @@ def test_two_jobs_compete_and_the_second_grows_when_the_first_has_ended(
 ) -> None:
     shaken = on(
         "whole", "whole", job=releasing, pool=contested, max_failures=0, control=False,
+        elastic_resize_monitor_interval_s=10.0,  # beside it, the harness allows for the end of the other job
         job_config={"steps": 400, "release": str(tmp_path / "release")},
     )  # fmt: skip
     first, both = used(shaken.events)
