@@ -132,7 +132,7 @@ class _Play:
         self._targets = 0  # counts what changes who is there to be hit
         self._step: int | None = None
         self._on_the_way = 0
-        self._broken, self._late = True, False
+        self._broken, self._late, self._inspecting = True, False, False
         self._injections: dict[int, Injection] = {}
         self._hit_nodes: dict[int, None] = {}
         self._quiet_since_s = self._deadline_from_s = 0.0
@@ -199,7 +199,7 @@ class _Play:
             driver.kill()
 
     def _aftermath(self) -> None:
-        ended_s = self._timeline.now
+        ended_s, self._inspecting = self._timeline.now, True
         self._timeline.run(ended_s + LEAKS_GONE_WITHIN_S, self._tidy)
         run, say = self.run_under_test, self.harness.testify
         say(run.leaks(self._timeline.now - ended_s))
@@ -366,7 +366,10 @@ class _Play:
         self._timeline.later(self._rng.uniform(0.0, 2 * self._weather.pause_every_s), self._pause)
 
     def _pause(self) -> None:
-        """Of every machine that the run has: its clocks are that much further then, and nothing else is."""
+        """Of every machine that the run has: its clocks are that much further then, and nothing else is. Not while it
+        is looked at what is left, for which there are so many seconds."""
+        if self._inspecting:
+            return
         self._weather_faults += 1
         number, name = WEATHER_FAULT + self._weather_faults, "freeze_everything"
         self.harness.say(FaultInjected, fault=number, name=name, target={})

@@ -19,6 +19,7 @@ from shaketable.chaos.history import (
     AttemptStarted,
     CheckpointProbed,
     Committed,
+    DriverExited,
     FaultHealed,
     FaultInjected,
     RunEnded,
@@ -137,6 +138,16 @@ def test_while_one_rank_is_frozen_none_of_its_group_steps_whatever_they_are_told
     assert until_s - from_s > 0.9
     assert [e for e in events if isinstance(e, Stepped) and from_s < e.at_s < until_s] == []
     assert judge(events).verdict == "PASS"
+
+
+def test_no_machine_stands_still_while_it_is_looked_at_what_is_left() -> None:
+    for seed in range(8):
+        configuration = Configuration(
+            cluster="simulated", seed=seed, job_config={"steps": 5}, nodes=1, num_workers=1
+        )
+        events = play(Plan("pauses", configuration, (), Expect(within_s=1e4)), Weather(pause_every_s=0.1))
+        (exited,) = (number for number, event in enumerate(events) if isinstance(event, DriverExited))
+        assert not [event for event in events[exited:] if isinstance(event, FaultInjected)], seed
 
 
 @pytest.mark.parametrize("seed", range(4))
