@@ -24,9 +24,8 @@ class Line:
             timeline=self.timeline, rng=self.rng, pace=SimpleNamespace(message=(0.0, 1.0)),
             draw_slow=lambda span: self.rng.uniform(*span),
         )  # fmt: skip
-        driver = SimpleNamespace(
-            hear=lambda agent, said: self.heard.append(said), goes_silent=lambda *_: None
-        )
+        leases = SimpleNamespace(goes_silent=lambda *_: None)
+        driver = SimpleNamespace(hear=lambda agent, said: self.heard.append(said), leases=leases)
         self.agent: Any = SimulatedAgent(world, driver, 1, 1, self.node)  # type: ignore[arg-type]
         self.say(range(10))
         self.pass_(0.5)
