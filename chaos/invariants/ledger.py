@@ -255,8 +255,10 @@ def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
     ]
     came = (event.at_s for event in (*history.all(FaultHealed), *history.all(NodeJoined)))
     grown = any(abs(at_s - notice.at_s) < NOTICE_S for at_s in came)
-    if others or grown or _had_room(history, attempt, until_s):
-        return False  # a hold may as well have been for another notice, or for growth
+    if others or grown or len(notice.nodes) > 1 or _had_room(history, attempt, until_s):
+        return (
+            False  # a hold may as well have been for another notice, for one of its nodes only, or for growth
+        )
     since_s = max(notice.at_s, attempt.begin_s)
     states = (event for event in history.all(StateChanged) if since_s <= event.at_s <= until_s)
     return any(event.state in HEEDING for event in states)

@@ -167,6 +167,17 @@ def test_an_announcement_after_the_end_makes_no_preemption_of_a_failure() -> Non
     assert "not max_failures" in failure_budget(story.history).reason
 
 
+def test_a_hold_shows_that_the_notice_of_one_node_was_read_not_that_of_each() -> None:
+    def drained(nodes: list[int]) -> Story:
+        story = running()
+        story.fault("drain_node", observed=False, ranks=[node - 1 for node in nodes], nodes=nodes)
+        story.say(h.FaultObserved(fault=0, name="drain_node", evidence="gone", after_ms=5.0))
+        return state(story.wait(0.2), "HOLDING").wait(0.1).end("node_lost", FAILURES)
+
+    assert line(drained([2])) == ({PREEMPTIONS}, True)
+    assert line(drained([2, 3])) == (EITHER, True)
+
+
 # ---- whether the attempt was being left already
 
 
