@@ -235,3 +235,10 @@ def test_what_is_found_on_slices_shrinks_to_an_experiment_on_slices() -> None:
     configuration = small.schedule.plan.configuration
     assert (small.firm, small.faults, configuration.slices) == (True, 0, ("whole",))
     assert configuration.nodes == configuration.hosts_per_slice == configuration.num_workers[1]  # type: ignore[index]
+
+
+def test_a_driver_that_is_stopped_while_its_slices_are_reserved_takes_none_of_them_twice() -> None:
+    """Schedule 169219 of seed 2: a stopped driver gave up reservations that it had not yet heard of."""
+    outcome = explore_one(draw(2, 169_219))
+    assert outcome.violation is None
+    assert outcome.landed["freeze_driver"]

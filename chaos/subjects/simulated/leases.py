@@ -38,7 +38,9 @@ class SimulatedLeases:
         self._driver, self.process, self.world = driver, driver.process, driver.world
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self.slices = (
-            None if shape is None else SliceReservations(self.world, shape, self._waits, self._lease_anew)
+            None
+            if shape is None
+            else SliceReservations(self.world, self.process, shape, self._waits, self._lease_anew)
         )
         self.units: dict[int, Unit] = {}
         self.peers: dict[int, SimulatedAgent] = {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shaketable.chaos.subjects.simulated.process import Process, own
 from shaketable.chaos.subjects.simulated.world import World
 from shaketable.clusters.simulated_nodes import Lease
 from shaketable.runtime import slices
@@ -21,11 +22,13 @@ class SliceReservations:
     def __init__(
         self,
         world: World,
+        process: Process,
         shape: SliceShape,
         waits: Callable[[int], Lease | None],
         renew: Callable[[int], None],
     ) -> None:
         self._world, self._shape, self._waits, self._renew = world, shape, waits, renew
+        self.process = process
         self._allotment = Allotment()
         self._looking = False
         self._seen: object = None
@@ -51,6 +54,7 @@ class SliceReservations:
             self._looking = True
             self._world.timeline.later(pause_s, self._look)
 
+    @own
     def _look(self) -> None:
         self._looking = False
         known = {node.node_id: node for node in self._world.cluster.all_nodes()}
@@ -62,6 +66,7 @@ class SliceReservations:
         if any(self._waits(unit) is not None for unit in self._allotment.waiting):
             self._look_in(LOOK_S)
 
+    @own
     def _give_up(self, unit: int, lease: Lease) -> None:
         """Somebody else was quicker: another slice, and not this one for a while."""
         if self._waits(unit) is not lease:
