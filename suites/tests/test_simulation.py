@@ -150,6 +150,13 @@ def test_no_machine_stands_still_while_it_is_looked_at_what_is_left() -> None:
         assert not [event for event in events[exited:] if isinstance(event, FaultInjected)], seed
 
 
+def test_a_driver_that_goes_on_hears_that_it_stood_still_before_it_looks_at_the_nodes() -> None:
+    """Schedule 174882 of seed 2: the nodes were looked at first, and one was blamed for what the stop had cost."""
+    outcome = exploration.explore_one(exploration.draw(2, 174_882))
+    assert outcome.violation is None
+    assert outcome.landed["freeze_driver"]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_an_agent_that_is_lost_before_it_could_say_that_it_is_ready_is_started_again(seed: int) -> None:
     configuration = Configuration(

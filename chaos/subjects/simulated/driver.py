@@ -43,6 +43,7 @@ from shaketable.runtime.runlog import RunLog, take_over
 from shaketable.runtime.settings import settings_of
 
 RUN = Path("run")
+FROM_SOCKETS = ("hear", "hear_ready", "hear_contribution", "_lose")
 EXIT_CODES: dict[str, int] = {"finished": 0, "failed": 1, "fenced": 1}
 
 
@@ -242,18 +243,18 @@ class SimulatedDriver:
             self.leases.run_out()
 
     def thaw(self) -> None:
-        """It finds in its sockets what was sent meanwhile, then that its loop stood still, then its timers."""
+        """It finds in its sockets what was sent meanwhile, then that its loop stood still, then all the rest."""
         if not self.frozen:
             return
         gap_s, put_off = self.world.timeline.now - self._frozen_s, self.process.put_off
         self.process.frozen, self.process.put_off = False, []
-        timers = [each for each in put_off if each[0].__name__ == "on_time"]
-        for method, arguments in [each for each in put_off if each not in timers]:
+        read = [each for each in put_off if each[0].__name__ in FROM_SOCKETS]
+        for method, arguments in read:
             method(*arguments)
         self.paused(gap_s)
         if gap_s > self.fence_check_s:
             self.check_fence()
-        for method, arguments in timers:
+        for method, arguments in [each for each in put_off if each not in read]:
             method(*arguments)
 
     @own
