@@ -21,7 +21,6 @@ from shaketable.clusters.slice_states import Slices
 from shaketable.clusters.versions import check_ray
 from shaketable.clusters.view import RAYS_OWN, RayView, SeenNode
 
-LOOK_S = 0.05
 INSTEAD = "on an existing cluster there are sigkill_worker, sigkill_node and drain_node; use cluster: local"
 
 
@@ -138,18 +137,10 @@ class AttachedCluster:
     # -- Ray's own view
 
     def state(self, number: int) -> NodeState:
-        node_id = self.node(number).node_id
-        return next((seen.state for seen in self._view.nodes() if seen.node_id == node_id), "dead")
+        return self._view.state(self.node(number).node_id)
 
     def wait_state(self, number: int, state: NodeState, timeout_s: float) -> float:
-        began = time.monotonic()
-        while (seen := self.state(number)) != state:
-            if time.monotonic() - began > timeout_s:
-                raise ClusterError(
-                    f"node {number}: waited {timeout_s:g} s for {state} in Ray's own view, which says {seen}"
-                )
-            time.sleep(LOOK_S)
-        return time.monotonic() - began
+        return self._view.wait_state(self.node(number), state, timeout_s)
 
     def leftovers(self) -> list[str]:
         return self._view.leftovers(but=RAYS_OWN | {ShaketableHand.__name__}, others=self._others)

@@ -23,13 +23,13 @@ from shaketable.clusters.node import NodeProcess
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
 from shaketable.clusters.slice_states import Slices, slice_name
 from shaketable.clusters.versions import check_ray
-from shaketable.clusters.view import NOBODY, RayView
+from shaketable.clusters.view import LOOK_S, NOBODY, RayView
 from shaketable.clusters.watchdog import Watchdog
 
 HEAD = 0
 GCS_UP_S = 60.0
 NODE_ALIVE_S = 120.0
-LOOK_S = 0.02
+
 
 # For tests that only have to get past Ray's noticing: a killed node is noticed after 2 s instead of 14, a frozen one
 # after 8 instead of 62. Never the default, for what a user's job goes through is Ray as it comes.
@@ -302,19 +302,10 @@ class LocalCluster:
     # -- Ray's own view
 
     def state(self, number: int) -> NodeState:
-        node_id = self._worker(number).node_id
-        states = [seen.state for seen in self._view.nodes() if seen.node_id == node_id]
-        return states[0] if states else "dead"
+        return self._view.state(self.node(number).node_id)
 
     def wait_state(self, number: int, state: NodeState, timeout_s: float) -> float:
-        began = time.monotonic()
-        while (seen := self.state(number)) != state:
-            if time.monotonic() - began > timeout_s:
-                raise ClusterError(
-                    f"node {number}: waited {timeout_s:g} s for {state} in Ray's own view, which says {seen}"
-                )
-            time.sleep(LOOK_S)
-        return time.monotonic() - began
+        return self._view.wait_state(self.node(number), state, timeout_s)
 
     def leftovers(self) -> list[str]:
         return self._view.leftovers(others=self._others)

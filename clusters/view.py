@@ -7,13 +7,15 @@ waited 60 s for a dead GCS (`gcs_rpc_server_reconnect_timeout_s`); with a deadli
 from __future__ import annotations
 
 import importlib
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from shaketable.clusters.protocol import ClusterError, NodeState
+from shaketable.clusters.protocol import ClusterError, Node, NodeState
 
+LOOK_S = 0.02  # between two looks at the nodes
 ANSWER_S = 30.0  # a GCS on a machine where ten nodes start at once has needed more than 10
 
 # Detached helpers that Ray itself leaves on a cluster by design; no subject can be blamed for them.
@@ -82,6 +84,20 @@ class RayView:
             )
             for node_id, info in known.items()
         ]
+
+    def state(self, node_id: str) -> NodeState:
+        return next((seen.state for seen in self.nodes() if seen.node_id == node_id), "dead")
+
+    def wait_state(self, node: Node, state: NodeState, timeout_s: float) -> float:
+        """The seconds that it took. Raises ClusterError past the deadline."""
+        began = time.monotonic()
+        while (seen := self.state(node.node_id)) != state:
+            if time.monotonic() - began > timeout_s:
+                raise ClusterError(
+                    f"node {node.number}: waited {timeout_s:g} s for {state} in Ray's own view, which says {seen}"
+                )
+            time.sleep(LOOK_S)
+        return time.monotonic() - began
 
     def drain(self, node_id: str, deadline_ms: int) -> None:
         """The request a preemption notice becomes. `node_id` is hex: binary is accepted by Ray and does nothing."""

@@ -6,6 +6,7 @@ that are still missing and as counts, so that no event costs a walk over all ran
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -148,8 +149,9 @@ class Attempt:
         self.hang: Hang | None = None  # suspected, while the stacks are taken
         self.looking = False  # at the nodes: a notice that nobody has read yet may explain a loss
         self.threat = Threat(view=-1)
-        self.paused_s, self.leaving_until_s = 0.0, 0.0  # the driver, for longer than its agents wait for it
-        self.abandoned = False  # and some had left it then
+        self.paused_s = 0.0  # the driver, for longer than its agents wait for it,
+        self.leaving_until_s = -math.inf  # which then leave, and are missed until then
+        self.abandoned = False  # some have been missed
         self.noticed_s: float | None = None  # when the first notice for one of its nodes was seen
 
     @property

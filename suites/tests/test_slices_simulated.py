@@ -27,6 +27,7 @@ from shaketable.chaos.exploration import SLICES_EVERY, draw, explore_one
 from shaketable.chaos.history import AnyEvent, LogRecord, NodeJoined, RunEnded, WorkerStarted
 from shaketable.chaos.plan import Configuration, FaultPlan
 from shaketable.chaos.shrinking import shrink_violation
+from shaketable.chaos.subjects.simulated.reservations import SliceReservations
 from shaketable.chaos.subjects.simulated.run import SimulatedRun
 from shaketable.chaos.subjects.simulated.world import Chance
 from shaketable.suites.mutants import MUTANTS
@@ -237,8 +238,28 @@ def test_what_is_found_on_slices_shrinks_to_an_experiment_on_slices() -> None:
     assert configuration.nodes == configuration.hosts_per_slice == configuration.num_workers[1]  # type: ignore[index]
 
 
-def test_a_driver_that_is_stopped_while_its_slices_are_reserved_takes_none_of_them_twice() -> None:
-    """Schedule 169219 of seed 2: a stopped driver gave up reservations that it had not yet heard of."""
-    outcome = explore_one(draw(2, 169_219))
-    assert outcome.violation is None
-    assert outcome.landed["freeze_driver"]
+def test_a_driver_that_is_stopped_reserves_no_slice_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it gives reservations up that it has not heard of, and takes a slice twice when it goes on."""
+    ask = SliceReservations.ask
+
+    def ask_and_stop(reservations: SliceReservations, unit: int, avoid: tuple[str, ...]) -> None:
+        ask(reservations, unit, avoid)
+        driver.freeze()
+
+    monkeypatch.setattr(SliceReservations, "ask", ask_and_stop)
+    configuration = Configuration(
+        cluster="simulated", nodes=4, num_workers=(2, 4), accelerator_type="TPU-V6E", topology="2x4",
+        slices=("whole", "whole"),
+    )  # fmt: skip
+    run = SimulatedRun(
+        configuration, random.Random(0), lambda event: None, lambda step, world_size: None, lambda launch, code: None,
+        settings={"driver_lease_s": 60.0}, chance=Chance(), failed_by_weather=lambda fault, worker: None,
+    )  # fmt: skip
+    driver = run.start_driver({})
+    run.timeline.run(30.0, lambda: False)
+    assert driver.frozen
+    assert not [node for node in run.cluster.all_nodes() if node.lease is not None]
+    monkeypatch.undo()
+    driver.thaw()
+    run.timeline.run(35.0, lambda: False)
+    assert len({id(node.lease) for node in run.cluster.all_nodes() if node.lease is not None}) == 2
