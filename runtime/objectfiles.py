@@ -1,6 +1,7 @@
 """The files of a checkpoint into an object store and back, hashed on their way, so that every byte is read once.
 
-A file of up to PART bytes is one request; a larger one travels in parts, several at once, each tried again by itself.
+A file of up to PART bytes is one request. A larger one goes up in parts, several at once, each tried again by itself,
+and comes back as a stream, or as several at once above SEGMENT bytes; what breaks off goes on from where it was.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ import xxhash
 
 from shaketable.runtime import objects
 from shaketable.runtime.hashing import checksum_text
-from shaketable.runtime.objects import PART, PARTS_AT_ONCE, ObjectPath
+from shaketable.runtime.objects import PART, ObjectPath
 from shaketable.runtime.records import File
 
+SEGMENT, SEGMENTS_AHEAD = (
+    64 << 20,
+    4,
+)  # as much is held in memory, for each of the files that are read at once
 _FILES_AT_ONCE = 8  # a request waits for the network most of its time
 
 
@@ -66,16 +71,23 @@ def _upload(path: str, entry: Path, size: int, destination: ObjectPath) -> File:
 
 
 def _parts(source: ObjectPath, size: int) -> Iterator[memoryview]:
-    """In order, PARTS_AT_ONCE asked for ahead."""
+    """In order."""
     if size <= PART:
         yield memoryview(objects.read(source))
-        return
-    starts = iter(range(0, size, PART))
-    with ThreadPoolExecutor(PARTS_AT_ONCE, thread_name_prefix="download") as pool:
-        ahead: deque[Future[memoryview]] = deque()
-        for start in starts:
-            ahead.append(pool.submit(objects.read_range, source, start, PART))
-            if len(ahead) == PARTS_AT_ONCE:
+    elif size <= SEGMENT:
+        yield from objects.stream(source, 0, size)
+    else:
+        for segment in _segments(source, size):
+            yield from segment
+
+
+def _segments(source: ObjectPath, size: int) -> Iterator[list[memoryview]]:
+    with ThreadPoolExecutor(SEGMENTS_AHEAD, thread_name_prefix="download") as pool:
+        ahead: deque[Future[list[memoryview]]] = deque()
+        for start in range(0, size, SEGMENT):
+            length = min(SEGMENT, size - start)
+            ahead.append(pool.submit(lambda at, n: list(objects.stream(source, at, n)), start, length))
+            if len(ahead) == SEGMENTS_AHEAD:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()

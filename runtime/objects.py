@@ -84,13 +84,27 @@ def read(path: ObjectPath, within_s: float | None = None) -> bytes:
     return _patiently("get", path, lambda: bytes(obstore.get(_store(path), path.key).bytes()), within_s)
 
 
-def read_range(path: ObjectPath, start: int, length: int) -> memoryview:
-    """A part of a large object. Raises FileNotFoundError, StorageUnavailable."""
+def stream(path: ObjectPath, start: int, length: int) -> Iterator[memoryview]:
+    """A part of a large object in order, in pieces of PART bytes or so; what breaks off is asked for from there on.
+    Raises FileNotFoundError, StorageUnavailable."""
+    at, end = start, start + length
+    answer: Iterator[Any] | None = None
 
-    def call() -> memoryview:
-        return memoryview(obstore.get_range(_store(path, large=True), path.key, start=start, length=length))
+    def more() -> memoryview:
+        nonlocal answer
+        try:
+            if answer is None:
+                whole = obstore.get(_store(path, large=True), path.key, options={"range": (at, end)})
+                answer = iter(whole.stream(PART))
+            return memoryview(next(answer))
+        except BaseException:
+            answer = None
+            raise
 
-    return _patiently("get", path, call)
+    while at < end:
+        piece = _patiently("get", path, more)
+        at += len(piece)
+        yield piece
 
 
 def size(path: ObjectPath) -> int:

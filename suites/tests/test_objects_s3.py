@@ -4,6 +4,7 @@ parts of it that need no server also in memory."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from shaketable.runtime import checkpoints, objects, retries
+from shaketable.runtime import checkpoints, objectfiles, objects, retries
 from shaketable.runtime.checkpoint import Checkpoint
 from shaketable.runtime.collection import collect
 from shaketable.runtime.errors import (
@@ -176,6 +177,38 @@ def test_a_checkpoint_comes_back_as_it_was(run: ObjectPath, tmp_path: Path) -> N
         path: (source / path).read_bytes() for path in ("empty", "large", "sub/small")
     }
     checkpoints.verify(run, commit)
+
+
+def test_a_large_file_comes_back_in_segments(
+    run: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objectfiles, "SEGMENT", objects.PART)
+    source = state_in(tmp_path / "state", large=objects.PART * 6 + 5)
+    restored = checkpoints.restore(run, committed(run, source), tmp_path / "cache")
+    assert (restored / "large").read_bytes() == (source / "large").read_bytes()
+
+
+def test_a_stream_that_breaks_off_goes_on_from_there(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ObjectPath(f"{s3}/large")
+    data = os.urandom(objects.PART * 3 + 5)
+    objects.write(run, data)
+    get, asked = obstore.get, []
+
+    class Breaking:
+        def __init__(self, answer: Any) -> None:
+            self.answer = answer
+
+        def stream(self, size: int) -> Iterator[Any]:
+            yield next(iter(self.answer.stream(size)))
+            raise GenericError("connection reset")
+
+    def counted(store: Any, key: str, options: Any) -> Breaking:
+        asked.append(options["range"][0])
+        return Breaking(get(store, key, options=options))
+
+    monkeypatch.setattr(obstore, "get", counted)
+    assert b"".join(objects.stream(run, 3, len(data) - 3)) == data[3:]
+    assert asked[0] == 3 and len(asked) > 1 and asked == sorted(set(asked))
 
 
 @pytest.mark.parametrize("large", [0, objects.PART + 1])
