@@ -140,6 +140,11 @@ def stop_all(mark: str, within_s: float = STOPPED_AFTER_SIGSTOP_S) -> list[int]:
     return _until(mark, signal.SIGSTOP, moving, within_s, "processes stopped after SIGSTOP")
 
 
+def name(pid: int) -> str:
+    """Of its executable, its first 15 characters; "" for one that has ended."""
+    return _read(pid, "comm").decode(errors="replace").rstrip("\n")
+
+
 def describe(pids: Iterable[int]) -> str:
     """For people: each pid with the start of its command line."""
     lines = (

@@ -210,11 +210,7 @@ def test_a_node_that_ray_gave_too_little_time_to_start_is_started_again() -> Non
         joining = pool.submit(cluster.add_node)
 
         def frozen() -> bool:
-            raylets = [
-                pid
-                for pid, process in processes.find(f"{cluster.id}:2").items()
-                if "raylet/raylet" in processes.describe([process.pid])
-            ]
+            raylets = [pid for pid in processes.find(f"{cluster.id}:2") if processes.name(pid) == "raylet"]
             for pid in raylets:
                 os.kill(pid, signal.SIGSTOP)
             return bool(raylets)
