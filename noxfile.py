@@ -104,7 +104,7 @@ def mutants(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """The figures of docs/performance.md. `nox -s bench -- --peer ray-train` measures Ray Train beside them."""
-    _install(session, "chaos", "torch", "storage", *_asked_for(session))
+    _install(session, "chaos", "torch", "jax", "storage", *_asked_for(session))
     _run(session, "python", "-m", "shaketable.suites.bench", *session.posargs)
 
 

@@ -17,6 +17,7 @@ NAMES = (
     "recovery_node_sigterm_s",
     "recovery_node_frozen_s",
     "recovery_driver_s",
+    "recovery_slice_host_s",
     "grow_s",
     "grow_pause_s",
     "steps_lost",

@@ -11,13 +11,15 @@ import time
 from collections.abc import Iterator
 
 from shaketable.chaos.history import AttemptStarted
+from shaketable.clusters.slice_states import Slices
 from shaketable.suites.bench.figures import Sample
-from shaketable.suites.bench.rig import Bed
+from shaketable.suites.bench.rig import Bed, jax_on_slices
 from shaketable.suites.bench.setting import WORKERS, Setting
 
 SMALL, MEBIBYTE = 256, 1 << 20
 STEADY = "4 workers, 50 ms steps, 256 B checkpoint every step"
 GROWING = "3 to 4 workers, 50 ms steps, 1 MiB checkpoint every step, resize interval 1 s"
+JAX = "JAX, 2 slices of 2 hosts each, the host of the coordinator, 50 ms steps, checkpoint every step"
 FROZEN = f"{STEADY}, heartbeat_timeout_s 5"
 
 
@@ -87,6 +89,23 @@ def driver(setting: Setting) -> Iterator[Sample]:
             bed.stop(signal.SIGKILL)
             bed.launch()
             yield from _recovered(setting, bed, "recovery_driver_s", STEADY, attempt, hurt_at_s)
+
+
+def slice_host(setting: Setting) -> Iterator[Sample]:
+    """JAX on two slices of two hosts each: the host of rank 0 is killed, and with it the coordinator."""
+    two = Slices("v6e", "2x4", chips_per_host=4, states=("whole", "whole"))
+    with setting.cluster(two) as cluster, setting.bed(cluster, configuration=jax_on_slices()) as bed:
+        bed.launch()
+        for _ in range(setting.repeat):
+            attempt = bed.steady(WORKERS)
+            node = bed.node_of(attempt, 0)
+            hurt = cluster.node(node).slice
+            hurt_at_s = time.time()
+            cluster.signal_node(node, signal.SIGKILL)
+            yield from _recovered(setting, bed, "recovery_slice_host_s", JAX, attempt, hurt_at_s)
+            for left in [other.number for other in cluster.nodes() if other.slice == hurt]:
+                cluster.signal_node(left, signal.SIGKILL)
+            cluster.add_capacity()
 
 
 def grow(setting: Setting) -> Iterator[Sample]:

@@ -198,3 +198,18 @@ def hash_chain(subject: str, workers: int, *, checkpoint_bytes: int) -> Configur
         elastic_resize_monitor_interval_s=1.0,
         heartbeat_timeout_s=5.0,
     )
+
+
+def jax_on_slices() -> Configuration:
+    """The same on TPU slices, with the bundled JAX job."""
+    return Configuration(
+        job="shaketable.workloads:jax_sharded",
+        job_config={"steps": 1_000_000, "step_s": 0.05},
+        accelerator_type="TPU-V6E",
+        topology="2x4",
+        slices=("whole", "whole"),
+        num_workers=(2, 4),
+        max_failures=-1,
+        elastic_resize_monitor_interval_s=1.0,
+        heartbeat_timeout_s=5.0,
+    )

@@ -39,6 +39,9 @@ SCENARIOS = (
     ),
     Scenario("node frozen", ("recovery_node_frozen_s", "steps_lost"), recoveries.node_frozen, "on request"),
     Scenario("driver SIGKILL", ("recovery_driver_s", "steps_lost"), recoveries.driver, "on request"),
+    Scenario(
+        "host of a TPU slice SIGKILL", ("recovery_slice_host_s", "steps_lost"), recoveries.slice_host, "no"
+    ),
     Scenario("node added", ("grow_s", "grow_pause_s", "steps_lost"), recoveries.grow, "on request"),
     Scenario("report()", ("report_ms",), costs.report),
     Scenario("report() with a checkpoint", ("report_checkpoint_ms",), costs.report_checkpoint),

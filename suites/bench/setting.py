@@ -11,6 +11,7 @@ from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects.ray_train import PROFILE_ENV
 from shaketable.clusters.local import LocalCluster
 from shaketable.clusters.protocol import Cluster, Shape
+from shaketable.clusters.slice_states import Slices
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.rig import Bed, hash_chain
 
@@ -26,9 +27,9 @@ class Setting:
     folder: Path
     _beds: itertools.count[int] = field(default_factory=itertools.count)
 
-    def cluster(self) -> Cluster:
-        """A fresh one: a head, and one node for each worker."""
-        return LocalCluster(Shape(nodes=WORKERS))
+    def cluster(self, slices: Slices | None = None) -> Cluster:
+        """A fresh one: a head, and one node for each worker, or the hosts of these slices."""
+        return LocalCluster(Shape(nodes=0 if slices else WORKERS, slices=slices))
 
     def usual(self, checkpoint_bytes: int = 256) -> Configuration:
         return hash_chain(self.subject, WORKERS, checkpoint_bytes=checkpoint_bytes)
