@@ -26,7 +26,7 @@ import msgspec
 from shaketable.runtime import checkpoints, rayview, retries, stacks, wire
 from shaketable.runtime import events as ev
 from shaketable.runtime import messages as msg
-from shaketable.runtime.agent import AgentSpec
+from shaketable.runtime.agentloop import AgentSpec
 from shaketable.runtime.clocks import as_wall_s
 from shaketable.runtime.config import RunConfig
 from shaketable.runtime.controller import Controller, Settings

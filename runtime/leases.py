@@ -25,7 +25,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from shaketable.runtime import events as ev
 from shaketable.runtime import rayview
-from shaketable.runtime.agent import Agent, AgentSpec
+from shaketable.runtime.agent import Agent
+from shaketable.runtime.agentloop import AgentSpec
 from shaketable.runtime.allotment import RESERVED_WITHIN_S
 from shaketable.runtime.clocks import Deadlines
 from shaketable.runtime.reservations import Selector, SliceReservations, anywhere

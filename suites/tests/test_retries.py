@@ -7,8 +7,9 @@ from pathlib import Path
 
 from shaketable.runtime import messages as msg
 from shaketable.runtime import retries, wire
-from shaketable.runtime.agent import AgentSpec, Place, _Loop
+from shaketable.runtime.agentloop import AgentLoop, AgentSpec
 from shaketable.runtime.config import RunConfig, ScalingConfig
+from shaketable.runtime.copying import Place
 from shaketable.runtime.errors import StorageUnavailable
 from shaketable.runtime.executor import Executor, Job, _Peer
 from shaketable.runtime.records import AttemptEnded
@@ -49,7 +50,7 @@ def test_a_tally_is_by_who_and_begins_anew_with_each_attempt() -> None:
 
 def test_an_agent_tells_its_driver_what_it_had_to_ask_again(tmp_path: Path) -> None:
     ours, theirs = wire.pair()
-    loop = _Loop(Channel(theirs), AgentSpec("", 0, b"", 0, 0), Place("node", "127.0.0.1", tmp_path))
+    loop = AgentLoop(Channel(theirs), AgentSpec("", 0, b"", 0, 0), Place("node", "127.0.0.1", tmp_path))
     with contextlib.closing(Channel(ours)) as driver:
         loop._turn()
         failing(2)

@@ -10,7 +10,7 @@ import pytest
 from shaketable.runtime import events as ev
 from shaketable.runtime import messages as msg
 from shaketable.runtime import rayview
-from shaketable.runtime.agent import AgentSpec
+from shaketable.runtime.agentloop import AgentSpec
 from shaketable.runtime.clocks import Deadlines, as_wall_s
 from shaketable.runtime.executor import Executor
 from shaketable.runtime.leases import Leases
