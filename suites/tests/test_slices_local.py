@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -117,8 +118,8 @@ def test_slices_whose_hosts_contradict_each_other_or_the_topology_are_passed_ove
     shaken = on("duplicate", "topology", "whole", max_failures=0)
     assert used(shaken.events) == [["s02"]]
     assert "slice s00 does not count: 2 hosts are worker 0" in reasons(shaken)
-    assert "slice s01 does not count: worker 0" in reasons(shaken) and "is of topology 1x2x4" in reasons(
-        shaken
+    assert re.search(
+        r"slice s01 does not count: worker [01] \(node \w+\) is of topology 1x2x4", reasons(shaken)
     )
 
 
