@@ -125,10 +125,12 @@ class Executor:
         threading.Thread(target=self._write_log, name="shaketable-log", daemon=True).start()
 
     def _turn(self) -> None:
-        for key, _ in self._selector.select(self._pause_s()):
-            key.data()
+        ready = self._selector.select(self._pause_s())
         now = time.monotonic()
         self._mind_the_gap(now)
+        for key, _ in ready:
+            if self._outcome is None:
+                key.data()
         while self._outcome is None:
             try:
                 event = self._queue.get_nowait()
@@ -138,7 +140,7 @@ class Executor:
         self._fire_timers(now)
         self._beat(now)
         self._pipeline.run()
-        self._last_turn_s = time.monotonic()
+        self._last_turn_s = now
 
     def _pause_s(self) -> float:
         now = time.monotonic()
@@ -149,16 +151,16 @@ class Executor:
 
     def _mind_the_gap(self, now: float) -> None:
         """Protocols 2.1 and 2.3: time in which this loop did not turn is nobody's silence; and after such a gap the
-        first thing is to see whether another driver has taken over."""
+        first thing is to see whether another driver has taken over, before anybody is heard or commanded."""
         gap = now - self._last_turn_s - self._beat_s
         if gap <= 0:
             return
+        if gap > self._config.fence_check_s:
+            self._check_fence(self._feed)
         for peer in self._peers.values():
             peer.heard_s += gap
         if self.controller.attempt is not None:
             self._feed(ev.LoopPaused(gap))
-        if gap > self._config.fence_check_s:
-            self._check_fence()
 
     def _post(self, event: ev.Event | _Call) -> None:
         """From any thread: hand an event, or something to do in line with the events, to the loop."""
@@ -261,11 +263,11 @@ class Executor:
             callback.on_record(number, record)
         self._pipeline.appended()
 
-    def _check_fence(self) -> None:
+    def _check_fence(self, tell: Callable[[ev.Event], None]) -> None:
         try:
             self._log.check_fence(self._config.fence_check_s)
         except Fenced as error:
-            self._post(ev.LogFailed(str(error), fenced=True))
+            tell(ev.LogFailed(str(error), fenced=True))
         except StorageError as error:
             self._warn(f"the run log could not be read for the fence check: {error}")
 
@@ -454,7 +456,7 @@ class Executor:
             self._send(peer, msg.Ping())
         if now >= self._fence_s + self._config.fence_check_s:
             self._fence_s = now
-            self._log_calls.put(self._check_fence)
+            self._log_calls.put(lambda: self._check_fence(self._post))
 
     def _lose(self, peer: _Peer, detail: str) -> None:
         if self._peers.get(peer.agent) is not peer:

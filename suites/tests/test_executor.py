@@ -1,0 +1,47 @@
+"""The driver's loop by itself, without a cluster."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from pathlib import Path
+
+import pytest
+
+from shaketable.runtime import events as ev
+from shaketable.runtime.agentloop import AgentSpec
+from shaketable.runtime.config import RunConfig, ScalingConfig
+from shaketable.runtime.executor import Executor, Job, _Call
+from shaketable.runtime.leases import Leases
+from shaketable.runtime.runlog import open_run
+from shaketable.runtime.settings import settings_of
+from shaketable.suites.tests.log_examples import CONFIGURATION
+
+
+@pytest.mark.parametrize("another", [True, False])
+def test_a_driver_that_goes_on_looks_for_a_newer_one_before_it_hears_anybody(
+    tmp_path: Path, another: bool
+) -> None:
+    """Protocols 2.1: what it hears first may have it command agents that another driver has by now."""
+    log, _ = open_run(tmp_path / "run", CONFIGURATION)
+    config = RunConfig(name="run", storage_path=str(tmp_path))
+    settings = settings_of(config, ScalingConfig(num_workers=2), jitter=0.0, wall_ahead_s=0.0)
+    executor = Executor(Job(b"", (), {}, ()), config, settings, log)
+    executor._leases = Leases(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
+    executor._feed(ev.Begin())
+    heard: list[str] = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        executor._selector.register(ours, selectors.EVENT_READ, lambda: heard.append("an agent"))
+        theirs.send(b"x")
+        executor._post(_Call(lambda: heard.append("its log")))
+        if another:
+            open_run(tmp_path / "run", CONFIGURATION)
+        executor._last_turn_s -= 10 * config.fence_check_s
+        executor._turn()
+    if another:
+        assert executor._outcome is not None and executor._outcome.outcome == "fenced"
+        assert heard == []
+    else:
+        assert executor._outcome is None
+        assert heard == ["an agent", "its log"]
