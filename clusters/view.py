@@ -7,6 +7,7 @@ waited 60 s for a dead GCS (`gcs_rpc_server_reconnect_timeout_s`); with a deadli
 from __future__ import annotations
 
 import importlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ ANSWER_S = 30.0  # a GCS on a machine where ten nodes start at once has needed m
 
 # Detached helpers that Ray itself leaves on a cluster by design; no subject can be blamed for them.
 RAYS_OWN = frozenset({"AutoscalingCoordinator", "_AutoscalingCoordinatorActor", "PlacementGroupCleaner"})
+REQUESTED = "pending demand from request_resources"
 DEAD_ACTOR, REMOVED_GROUP, DEAD_NODE = "DEAD", "REMOVED", "DEAD"
 
 T = TypeVar("T")
@@ -163,7 +165,8 @@ class RayView:
         }
 
     def demand(self) -> list[str]:
-        """Pending demand as the autoscaler would see it: tasks and actors, gangs, and request_resources."""
+        """Pending demand as the autoscaler would see it: tasks and actors, gangs, and request_resources, which is also
+        how Ray's AutoscalingCoordinator passes on what it was asked for."""
         state = self._resources()
         return (
             [
@@ -172,11 +175,22 @@ class RayView:
             ]
             + [f"pending gang demand: {one.details}" for one in state.pending_gang_resource_requests]
             + [
-                f"pending demand from request_resources: {len(one.resource_requests)} bundle(s)"
+                f"{REQUESTED}: {len(one.resource_requests)} bundle(s)"
                 for one in state.cluster_resource_constraints
                 if one.resource_requests
             ]
+            + self._requested()
         )
+
+    def _requested(self) -> list[str]:
+        """Where no autoscaler of the second version has been started, Ray leaves request_resources in a store of keys
+        and values, for the first."""
+        key = _ray("_private.ray_constants").AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+        stored = self._ask(
+            "what was requested", lambda: self._client.internal_kv_get(key, None, timeout=ANSWER_S)
+        )
+        bundles = json.loads(stored or b"[]")
+        return [f"{REQUESTED}: {len(bundles)} bundle(s), the first {bundles[0]}"] if bundles else []
 
     def resources(self, *, free: bool) -> dict[str, dict[str, float]]:
         """Node id -> all of its resources, or those that nobody holds."""

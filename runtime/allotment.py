@@ -25,6 +25,11 @@ class Allotment:
     _excluded: dict[tuple[str, ...], float] = field(default_factory=dict)  # the very hosts -> until when
     _avoided: frozenset[str] = frozenset()  # hosts, as they were named last
 
+    @property
+    def wanted(self) -> int:
+        """Slices in all, if one of them is missing; else 0."""
+        return len(self.waiting) + len(self.given) if self.waiting else 0
+
     def ask(self, unit: UnitId, avoid: Iterable[str] = ()) -> None:
         """`avoid`: hosts whose slices nothing is to be given, until another unit is asked for."""
         self.waiting[unit] = None

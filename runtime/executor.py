@@ -34,7 +34,9 @@ from shaketable.runtime.errors import Fenced, LogViolation, NumberTaken, Storage
 from shaketable.runtime.leases import Leases
 from shaketable.runtime.pipeline import Pipeline
 from shaketable.runtime.records import AnyRecord, AttemptEnded
+from shaketable.runtime.reservations import SliceReservations
 from shaketable.runtime.runlog import RunLog, append_settled
+from shaketable.runtime.slice_demand import RaysCoordinator, SliceDemand, bundle_of
 from shaketable.runtime.topology import SliceShape
 from shaketable.runtime.wire import Channel, ChannelClosed
 
@@ -97,8 +99,7 @@ class Executor:
         self._log_calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._state = str(self.controller.state)
         self._retried, self._tally = retries.News(), retries.Tally()
-        path = hashlib.sha256(str(log.run_path).encode()).hexdigest()[:16]
-        self._key = f"{path}-t{log.state.term}"
+        self._run_key = hashlib.sha256(str(log.run_path).encode()).hexdigest()[:16]
 
     # ---- the loop
 
@@ -107,7 +108,7 @@ class Executor:
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(socket.create_server((host, 0)))
             spec = AgentSpec(host, listener.getsockname()[1], self._secret, 0, 0)
-            self._leases = Leases(self._post, spec, self._job.bundle, self._job.slices)
+            self._leases = Leases(self._post, spec, self._job.bundle, self._slices())
             self._prepare(listener)
             stack.callback(self._close)
             self._post(ev.Begin())  # first of all, before anybody else can say anything
@@ -116,6 +117,13 @@ class Executor:
             while self._outcome is None:
                 self._turn()
             return self._outcome
+
+    def _slices(self) -> SliceReservations | None:
+        shape = self._job.slices
+        if shape is None:
+            return None
+        demand = SliceDemand(RaysCoordinator(f"shaketable-{self._run_key}"), bundle_of(shape), self._warn)
+        return SliceReservations(shape, self._job.bundle, demand)
 
     def _prepare(self, listener: socket.socket) -> None:
         for sock in (self._wake_in, self._wake_out, listener):
@@ -396,8 +404,9 @@ class Executor:
         self._send(
             peer,
             msg.Setup(
-                task=self._job.task, run_path=str(self._log.run_path), run_key=self._key,
-                name=self._config.name, preload=list(self._job.preload), sys_path=list(self._job.sys_path),
+                task=self._job.task, run_path=str(self._log.run_path),
+                run_key=f"{self._run_key}-t{self.controller.run.term}", name=self._config.name,
+                preload=list(self._job.preload), sys_path=list(self._job.sys_path),
                 heartbeat_s=self._beat_s, lease_s=self._config.driver_lease_s,
                 storage_outage_s=self._config.storage_outage_s,
                 staging_bytes_max=self._config.staging_bytes_max,

@@ -2,7 +2,8 @@
 
 Every call into Ray can block; here that delays nothing but other calls into Ray. What is found out goes to the
 executor as events. A unit is one placement group, owned by the driver and gone with it: while it is pending it is also
-the demand that an autoscaler sees (protocols 7.5), unless it is a slice, which is asked for only once it is there.
+the demand that an autoscaler sees (protocols 7.5), unless it is a slice, which is asked for only once it is there
+(`slice_demand.py` tells the autoscaler until then).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -30,7 +31,6 @@ from shaketable.runtime.agentloop import AgentSpec
 from shaketable.runtime.allotment import RESERVED_WITHIN_S
 from shaketable.runtime.clocks import Deadlines
 from shaketable.runtime.reservations import Selector, SliceReservations, anywhere
-from shaketable.runtime.topology import SliceShape
 
 _PLACING_S = 0.1  # how often pending units are looked at when they are young
 _WAITING_S = 1.0  # and when they have been pending for long
@@ -63,14 +63,13 @@ class _Lease:
 
 @dataclass(slots=True)
 class Leases:
-    """`post` hands an event to the executor; `spec` is what every agent gets, `bundle` what one worker needs, `shape`
-    what a unit is on TPU."""
+    """`post` hands an event to the executor; `spec` is what every agent gets, `bundle` what one worker needs, `slices`
+    where a unit is a slice of TPU."""
 
     post: Callable[[ev.Event], None]
     spec: AgentSpec
     bundle: dict[str, float]
-    shape: InitVar[SliceShape | None] = None
-    _slices: SliceReservations | None = None
+    slices: SliceReservations | None = None
     _leases: dict[ev.UnitId, _Lease] = field(default_factory=dict)
     _agents: dict[ev.AgentId, tuple[ev.UnitId, int]] = field(default_factory=dict)
     _next_agent: int = 1
@@ -81,9 +80,6 @@ class Leases:
     _closing: bool = False
     _thread: threading.Thread | None = None
     error: BaseException | None = None
-
-    def __post_init__(self, shape: SliceShape | None) -> None:
-        self._slices = None if shape is None else SliceReservations(shape, self.bundle)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="shaketable-ray", daemon=True)
@@ -116,6 +112,8 @@ class Leases:
         self._calls.put(self._release_all)
         if self._thread is not None:
             self._thread.join(timeout_s)
+        if self.slices is not None:
+            self.slices.demand.close(timeout_s)
 
     # ---- the thread
 
@@ -152,21 +150,21 @@ class Leases:
         )
 
     def _request(self, unit: ev.UnitId, selector: Selector, avoid: tuple[str, ...]) -> None:
-        if self._slices is None:
+        if self.slices is None:
             self._leases[unit] = _Lease(anywhere(unit, self.bundle, selector, avoid), time.monotonic())
         else:
             self._leases[unit] = _Lease(None, time.monotonic())
-            self._slices.allotment.ask(unit, avoid)
+            self.slices.allotment.ask(unit, avoid)
             self._nodes_s = 0.0  # look at once what there is
 
     def _release(self, unit: ev.UnitId) -> None:
         lease = self._leases.pop(unit, None)
         if lease is None:
             return
-        if self._slices is not None:
+        if self.slices is not None:
             if any(actor.retry_s is not None for actor in lease.actors.values()):
-                self._slices.allotment.exclude(unit, time.monotonic())
-            self._slices.allotment.drop(unit)
+                self.slices.allotment.exclude(unit, time.monotonic())
+            self.slices.allotment.drop(unit)
         for actor in lease.actors.values():
             self._kill(actor)
         if lease.group is not None:
@@ -201,20 +199,20 @@ class Leases:
             self.post(ev.UnitPlaced(unit, tuple(dict.fromkeys(places[place] for place in sorted(places)))))
             for place in range(len(places)):
                 self._start_agent(unit, lease, place)
-        elif self._slices is not None and now >= lease.since_s + RESERVED_WITHIN_S:
+        elif self.slices is not None and now >= lease.since_s + RESERVED_WITHIN_S:
             self._give_slice_up(unit, lease, now)
 
     def _give_slice_up(self, unit: ev.UnitId, lease: _Lease, now: float) -> None:
         """Somebody else was quicker: another slice, and not this one for a while."""
-        assert self._slices is not None and lease.group is not None
+        assert self.slices is not None and lease.group is not None
         remove_placement_group(lease.group)
         lease.group = None
-        self._slices.allotment.exclude(unit, now)
-        self._slices.allotment.wait_again(unit)
+        self.slices.allotment.exclude(unit, now)
+        self.slices.allotment.wait_again(unit)
 
     def _reserve_slices(self, now: float) -> None:
-        assert self._slices is not None
-        for unit, group in self._slices.reserve(now):
+        assert self.slices is not None
+        for unit, group in self.slices.reserve(now):
             lease = self._leases[unit]
             lease.group, lease.since_s, lease.looked_s = group, now, 0.0
 
@@ -277,12 +275,12 @@ class Leases:
 
     def _look_at_nodes(self, *, asked: bool = False) -> None:
         seen = rayview.nodes()
-        left_out = () if self._slices is None else self._slices.look(seen, self._nodes_s)
+        left_out = () if self.slices is None else self.slices.look(seen, self._nodes_s)
         now_seen = tuple(self._node_view(node) for node in seen), left_out
         if asked or now_seen != self._seen:
             self._seen = now_seen
             self.post(ev.NodesChanged(*now_seen))
-        if self._slices is not None:
+        if self.slices is not None:
             self._reserve_slices(self._nodes_s)
 
     def _node_view(self, node: rayview.SeenNode) -> ev.NodeView:

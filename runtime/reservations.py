@@ -15,6 +15,7 @@ from ray.util.placement_group import PlacementGroup, placement_group
 from shaketable.runtime import rayview, slices
 from shaketable.runtime.allotment import Allotment
 from shaketable.runtime.events import UnitId
+from shaketable.runtime.slice_demand import SliceDemand
 from shaketable.runtime.slices import Count, WholeSlice
 from shaketable.runtime.topology import SliceShape
 
@@ -47,6 +48,7 @@ class SliceReservations:
 
     shape: SliceShape
     bundle: dict[str, float]
+    demand: SliceDemand
     allotment: Allotment = field(default_factory=Allotment)
     _seen: Count = field(default_factory=lambda: Count(()))
 
@@ -66,8 +68,10 @@ class SliceReservations:
         return dict.fromkeys(nodes, float(self.shape.chips_per_host))
 
     def reserve(self, now: float) -> list[tuple[UnitId, PlacementGroup]]:
-        """A group for each unit that waits and for which there is a slice."""
-        return [(unit, self._group(unit, slice_)) for unit, slice_ in self.allotment.give(self._seen, now)]
+        """A group for each unit that waits and for which there is a slice; demand for the others."""
+        groups = [(unit, self._group(unit, slice_)) for unit, slice_ in self.allotment.give(self._seen, now)]
+        self.demand.want(self.allotment.wanted)
+        return groups
 
     def _group(self, unit: UnitId, slice_: WholeSlice) -> PlacementGroup:
         """One bundle a worker, in the order of the hosts' worker ids."""

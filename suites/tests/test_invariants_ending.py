@@ -14,6 +14,7 @@ from shaketable.chaos.invariants.liveness import liveness
 from shaketable.chaos.invariants.no_leaks import no_leaks
 from shaketable.chaos.invariants.truthful_ending import truthful_ending
 from shaketable.chaos.invariants.view import History
+from shaketable.clusters.view import REQUESTED
 from shaketable.suites.tests.story import Story, always, change, crash_and_finish, drop
 
 
@@ -192,6 +193,13 @@ def test_what_a_killed_driver_had_no_time_to_tidy_up_in_storage_is_no_leak_all_e
     assert looked_at(killed(), cluster=["a pending placement group"]) == "FAIL"
     assert looked_at(killed().launch().exit(0), files=["000004-t1-a1"]) == "FAIL", "the next one had the time"
     assert looked_at(running().exit(0).launch().exit(137), files=["000004-t2-a1"]) == "PASS"
+
+
+def test_what_a_killed_driver_asked_the_autoscaler_for_expires_and_all_others_take_it_back() -> None:
+    asked = [f"{REQUESTED}: 2 bundle(s), the first {{'TPU-v6e-8-head': 1.0}}"]
+    assert looked_at(running().fault("sigkill_driver").exit(137), cluster=asked) == "PASS"
+    assert looked_at(running().fault("sigkill_driver").exit(137).launch().exit(0), cluster=asked) == "PASS"
+    assert looked_at(running().exit(143), cluster=asked) == "FAIL"
 
 
 def test_of_two_drivers_the_last_that_had_the_run_counts_whichever_was_launched_last() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import ray
 from shaketable.clusters.fake_slices import hosts_of
 from shaketable.clusters.local import QUICK_TO_NOTICE, LocalCluster
 from shaketable.clusters.protocol import ClusterError, Shape
+from shaketable.clusters.view import REQUESTED
 from shaketable.runtime import (
     ElasticTrainer,
     FailureConfig,
@@ -26,6 +29,7 @@ from shaketable.runtime import (
     report,
     slices,
 )
+from shaketable.runtime.slice_demand import RaysCoordinator, bundle_of
 from shaketable.runtime.topology import slice_shape
 
 pytestmark = pytest.mark.xdist_group("slices")
@@ -137,6 +141,60 @@ def test_a_run_grows_by_a_whole_slice_and_not_by_a_host(cluster: LocalCluster, t
     words = [(tmp_path / f"world-4-rank-{rank}").read_text() for rank in range(4)]
     assert words == ["a/0/2x4", "a/1/2x4", "b/0/2x4", "b/1/2x4"]
     remove(cluster, *first, *half, *other)
+
+
+# ---- demand
+
+
+def requested(cluster: LocalCluster) -> list[str]:
+    return [line for line in cluster.leftovers() if line.startswith(REQUESTED)]
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def test_demand_that_is_left_is_found(cluster: LocalCluster) -> None:
+    somebody = RaysCoordinator("somebody")
+    somebody.request([bundle_of(TWO_HOSTS)], expire_after_s=600.0)
+    until(lambda: requested(cluster), "nobody sees it")
+    somebody.cancel()
+    assert cluster.leftovers() == []
+
+
+DRIVER = """
+import logging, sys, pathlib, ray
+from shaketable.suites.tests.test_slices_on_ray import trainer
+ray.init(sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
+trainer(pathlib.Path(sys.argv[2]), 2, 4, until_size=4).fit()
+"""
+
+
+@pytest.mark.parametrize(("ending", "code"), [("finished", 0), ("SIGTERM", 143), ("SIGKILL", -9)])
+def test_an_autoscaler_is_told_of_a_missing_slice_until_the_run_has_ended(
+    cluster: LocalCluster, tmp_path: Path, ending: str, code: int
+) -> None:
+    """A killed driver's demand goes by expiry."""
+    there = add(cluster, "a")
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, cluster.address, str(tmp_path)])
+    try:
+        until(lambda: requested(cluster), "no demand for the second slice")
+        assert requested(cluster) == [f"{REQUESTED}: 2 bundle(s), the first {bundle_of(TWO_HOSTS)}"]
+        if ending == "finished":
+            (tmp_path / "end").touch()
+        else:
+            driver.send_signal(signal.Signals[ending])
+        assert driver.wait(WITHIN_S) == code
+        if ending != "SIGKILL":
+            assert requested(cluster) == []
+        until(lambda: cluster.leftovers() == [], "something is left")
+    finally:
+        driver.kill()
+        driver.wait()
+    remove(cluster, *there)
 
 
 # ---- what cannot be faked
