@@ -94,7 +94,7 @@ def _armed(number: int, fault: FaultPlan, configuration: Configuration) -> Armed
     if until is not None and not kind.heals:
         raise ExperimentError(f"{where}: cannot be undone, so it takes no `until`")
     return Armed(
-        number, kind(**arguments), targets.parse(fault.target, kind.thing, where),
+        number, kind(**arguments), targets.parse(fault.target, kind.thing, where, configuration.hosts_per_slice),
         triggers.Watch(triggers.parse(fault.at, f"{where}, at")),
         triggers.Watch(triggers.parse(until, f"{where}, until")) if until is not None else None,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from shaketable.chaos.errors import shown
 from shaketable.chaos.faults.base import Fault, Scene
 from shaketable.chaos.history import FaultInjected
 from shaketable.chaos.targets import Hit, TargetMissed
+from shaketable.clusters.protocol import hosts_of
 
 RESOLVED_WITHIN_S = 5.0  # a trigger may come true a moment before everybody hit has testified its pid
 LOOK_EVERY_S = 0.005
@@ -41,9 +42,11 @@ def resolve(armed: Armed, scene: Scene, seed: int) -> Hit:
     """What the fault hits now. Raises TargetMissed where that stays unknown for RESOLVED_WITHIN_S."""
     deadline_s, chance = time.monotonic() + RESOLVED_WITHIN_S, f"{seed}/{armed.number}"
     while True:
-        nodes = {node.node_id: node.number for node in scene.cluster.nodes()}
+        there = scene.cluster.nodes()
+        nodes, hosts = {node.node_id: node.number for node in there}, hosts_of(there)
+        events = scene.collector.snapshot()
         try:
-            hit = targets.resolve(armed.target, armed.fault.thing, scene.collector.snapshot(), nodes, chance)
+            hit = targets.resolve(armed.target, armed.fault.thing, events, nodes, chance, hosts)
         except TargetMissed:
             if time.monotonic() > deadline_s:
                 raise

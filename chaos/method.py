@@ -23,6 +23,12 @@ def node(number: int) -> Target:
     return {"node": number}
 
 
+def tpu_slice(number: int, *, host: int | None = None) -> Target:
+    """All hosts of the TPU slice of this number (from 0, as `add_node` counts), for a fault of nodes; or only the host
+    with this worker id, or the worker on it."""
+    return {"slice": number, **_given(host=host)}
+
+
 def randomly(count: int = 1) -> Target:
     """That many distinct ones, drawn from the seed."""
     return {"random": count}

@@ -11,7 +11,8 @@ from shaketable.clusters.slice_states import SliceState
 
 Outcome = Literal["finished", "failed", "interrupted"]
 StorageKind = Literal["directory", "disk", "s3"]
-Target = dict[str, Any]  # {"rank": 1} | {"node": 2} | {"random": 2}   (validated by chaos/targets.py)
+# {"rank": 1} | {"node": 2} | {"slice": 1, "host": 0} | {"slice": 1} | {"random": 2}   (validated by chaos/targets.py)
+Target = dict[str, Any]
 Trigger = dict[str, Any]  # {"step": 12} | {"event": "upload_started", "nth": 2} | {"state": "RESTARTING"}
 
 

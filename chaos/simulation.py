@@ -49,7 +49,7 @@ from shaketable.chaos.subjects.simulated.run import RUNTIME_BUGS, SimulatedRun
 from shaketable.chaos.subjects.simulated.world import Chance, Pace, Writer
 from shaketable.chaos.targets import Hit, TargetMissed
 from shaketable.chaos.workloads.chain import ChainConfig
-from shaketable.clusters.protocol import ClusterError
+from shaketable.clusters.protocol import ClusterError, hosts_of
 from shaketable.clusters.simulated_nodes import SimulatedNode
 
 RESOLVED_WITHIN_S = 5.0
@@ -272,10 +272,16 @@ class _Play:
             return
         cluster, seed = self.run_under_test.cluster, self._plan.configuration.seed
         nodes = {node.node_id: node.number for node in cluster.all_nodes() if node.state != "gone"}
+        hosts = hosts_of(cluster.nodes()) if "slice" in armed.target else {}
         events = self._drivers if armed.fault.thing == "driver" else self._group
         try:
             hit = targets.resolve(
-                armed.target, armed.fault.thing, [*events, *self._drivers], nodes, f"{seed}/{armed.number}"
+                armed.target,
+                armed.fault.thing,
+                [*events, *self._drivers],
+                nodes,
+                f"{seed}/{armed.number}",
+                hosts,
             )
         except TargetMissed as error:
             if waited_s < RESOLVED_WITHIN_S:

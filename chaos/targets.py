@@ -1,7 +1,9 @@
 """What a fault hits, resolved at the moment its trigger fires and recorded then.
 
 `{rank: 1}` is that rank's worker, or its node for a fault of nodes; `{node: 2}` the harness's node 2, or the worker on
-it; `{random: 2}` that many distinct ones, drawn from the experiment's seed. Pure: the history says where everybody is.
+it; `{slice: 1, host: 0}` the host of TPU slice 1 with that worker id, or the worker on it, `{slice: 1}` all of its
+hosts; `{random: 2}` that many distinct ones, drawn from the experiment's seed. Pure: the history and the harness's book
+say where everybody is.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from shaketable.chaos.history import (
 )
 
 T = TypeVar("T")
+Hosts = Mapping[tuple[int, int], int]  # (number of a TPU slice, worker id in it) -> number of the node
 Thing = Literal["worker", "node", "driver", "cluster"]
-KINDS = ("rank", "node", "random")
+KINDS = ("rank", "node", "slice", "random")
+LEAST = {"node": 1, "random": 1}  # the others count from 0
 _STARTS = (AttemptStarted, WorkerStarted)
 
 
@@ -55,21 +59,36 @@ class Group:
     members: tuple[Member, ...] = ()
 
 
-def parse(raw: object, thing: Thing, where: str) -> dict[str, int]:
-    """Raises ExperimentError; `where` is how it names the place."""
+def parse(raw: object, thing: Thing, where: str, hosts: int = 0) -> dict[str, int]:
+    """Raises ExperimentError; `where` is how it names the place. `hosts`: of a TPU slice; 0: there are none."""
     if thing in ("driver", "cluster"):
         if raw:
             raise ExperimentError(f"{where}: takes no target, there is only one {thing}")
         return {}
-    if not isinstance(raw, Mapping) or len(raw) != 1:
+    if not isinstance(raw, Mapping) or len(raw) != (2 if "slice" in raw and len(raw) > 1 else 1):
         raise ExperimentError(f"{where}: a target is written like {{rank: 1}}, not {shown(raw)}")
-    kind, value = next(iter(raw.items()))
-    if kind not in KINDS:
-        raise ExperimentError(f"{where}: no target is called {kind!r}; {nearest(kind, KINDS)}")
-    least = 0 if kind == "rank" else 1
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ExperimentError(f"{where}: {kind} must be a whole number from {least}, not {value!r}")
-    return {kind: value}
+    kinds = ("slice", "host") if "slice" in raw else KINDS
+    for kind, value in raw.items():
+        if kind not in kinds:
+            raise ExperimentError(f"{where}: no target is called {kind!r}; {nearest(kind, kinds)}")
+        least = LEAST.get(kind, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ExperimentError(f"{where}: {kind} must be a whole number from {least}, not {value!r}")
+    if "slice" in raw:
+        _check_slice(raw, thing, where, hosts)
+    return dict(raw)
+
+
+def _check_slice(raw: Mapping[str, int], thing: Thing, where: str, hosts: int) -> None:
+    if not hosts:
+        raise ExperimentError(f"{where}: there are no TPU slices without topology; use {{node: 1}}")
+    if raw.get("host", 0) >= hosts:
+        raise ExperimentError(
+            f"{where}: a slice has hosts 0 to {hosts - 1}, not {raw['host']}; the nearest is {hosts - 1}"
+        )
+    if thing == "worker" and "host" not in raw:
+        fitting = {**raw, "host": 0}
+        raise ExperimentError(f"{where}: hits workers, so name one of the slice's hosts: {shown(fitting)}")
 
 
 def current_group(events: Sequence[AnyEvent]) -> Group:
@@ -93,10 +112,15 @@ def current_group(events: Sequence[AnyEvent]) -> Group:
 
 
 def resolve(target: Mapping[str, int], thing: Thing, events: Sequence[AnyEvent], nodes: Mapping[str, int],
-            seed: str) -> Hit:  # fmt: skip
-    """`nodes`: the worker nodes alive in the harness's book, hex id to number; `seed`: what random targets are drawn
-    from. Raises TargetMissed."""
+            seed: str, hosts: Hosts | None = None) -> Hit:  # fmt: skip
+    """`nodes`: the worker nodes alive in the harness's book, hex id to number; `hosts`: those of them that are hosts of
+    TPU slices; `seed`: what random targets are drawn from. Raises TargetMissed."""
     group = current_group(events)
+    if "slice" in target:
+        found = _hosts(target, hosts or {})
+        if thing == "node":
+            return _hit_nodes(found, group, nodes)
+        target = {"node": found[0]}
     if thing == "cluster":
         return Hit(term=group.term, attempt=group.attempt)
     if thing == "driver":
@@ -104,6 +128,18 @@ def resolve(target: Mapping[str, int], thing: Thing, events: Sequence[AnyEvent],
     if thing == "worker":
         return _hit_workers(_workers(target, group, nodes, seed), group)
     return _hit_nodes(_nodes(target, group, nodes, seed), group, nodes)
+
+
+def _hosts(target: Mapping[str, int], hosts: Hosts) -> list[int]:
+    found = [
+        number
+        for (slice_, host), number in sorted(hosts.items())
+        if slice_ == target["slice"] and host == target.get("host", host)
+    ]
+    if not found:
+        there_are = ", ".join(f"{{slice: {slice_}, host: {host}}}" for slice_, host in sorted(hosts))
+        raise TargetMissed(f"{shown(dict(target))} is not alive; there are {there_are or 'no slices'}")
+    return found
 
 
 def _driver(events: Sequence[AnyEvent]) -> tuple[int, ...]:

@@ -60,8 +60,17 @@ class AttachedCluster:
             fresh = seen.state == "alive" and not seen.is_head and seen.node_id not in passed_over
             if fresh and _has_room(room.get(seen.node_id, {}), self.shape.slices):
                 number = len(self._book) + 1
-                self._book[number] = Node(number, seen.node_id, _slice_of(seen, self.shape.slices))
+                name = _slice_of(seen, self.shape.slices)
+                self._book[number] = Node(number, seen.node_id, name, host=self._host(name, seen))
         return list(self._book.values())[known:]
+
+    def _host(self, name: str, seen: SeenNode) -> tuple[int, int] | None:
+        """Slices are numbered as their first hosts are."""
+        worker = seen.labels.get(LABELS["worker"], "")
+        if not name or not worker.isdecimal():
+            return None
+        names = dict.fromkeys([*(node.slice for node in self._book.values() if node.slice), name])
+        return list(names).index(name), int(worker)
 
     def _ids(self) -> set[str]:
         return {node.node_id for node in self._book.values()}

@@ -191,7 +191,14 @@ class LocalCluster:
     def node(self, number: int) -> Node:
         fake, node_id = self._fakes.get(number), self._worker(number).node_id
         usable = fake is not None and not fake.wrong and fake.slice not in self._busy
-        return Node(number, node_id, fake.slice if fake is not None and usable else "", self._tiers[number])
+        name = fake.slice if fake is not None and usable else ""
+        return Node(number, node_id, name, self._tiers[number], self._host(fake))
+
+    def _host(self, fake: fake_slices.FakeHost | None) -> tuple[int, int] | None:
+        """Slices that were added by a name of their own have no number."""
+        if fake is None:
+            return None
+        return next(((n, fake.worker) for n in range(self._slices) if fake.slice == slice_name(n)), None)
 
     def add_node(self) -> Node:
         return self.add_nodes(1)[0]

@@ -7,6 +7,7 @@ A node is named by the harness with a small number (0 is the head, which hosts n
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self
@@ -46,12 +47,19 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`slice`: the TPU slice of which it is a host, if that is one that a run could use. `tier`: of which it is."""
+    """`slice`: the TPU slice of which it is a host, if that is one that a run could use. `tier`: of which it is.
+    `host`: the number of its slice, as `add_capacity` counts, and its worker id there, whatever its labels say."""
 
     number: int
     node_id: str
     slice: str = ""
     tier: str = ""
+    host: tuple[int, int] | None = None
+
+
+def hosts_of(nodes: Iterable[Node]) -> dict[tuple[int, int], int]:
+    """(slice, worker id) -> node number."""
+    return {node.host: node.number for node in nodes if node.host is not None}
 
 
 class Cluster(Protocol):

@@ -57,7 +57,18 @@ class SimulatedCluster:
 
     def nodes(self) -> list[Node]:
         """Those whose processes are there, frozen ones too, by number."""
-        return [Node(n.number, n.node_id, n.usable_slice) for n in self._nodes.values() if n.state != "gone"]
+        return [
+            Node(n.number, n.node_id, n.usable_slice, host=self._host(n))
+            for n in self._nodes.values()
+            if n.state != "gone"
+        ]
+
+    def _host(self, node: SimulatedNode) -> tuple[int, int] | None:
+        return None if self._slices is None else (node.group, self._worker(node.place))
+
+    def _worker(self, place: int) -> int:
+        """Worker ids count against the node numbers: who orders hosts by anything else is found out."""
+        return self.hosts - 1 - place
 
     def all_nodes(self) -> Iterable[SimulatedNode]:
         return self._nodes.values()
@@ -209,10 +220,9 @@ class SimulatedCluster:
         return lost
 
     def _label(self, node: SimulatedNode, kind: SliceKind) -> None:
-        """Worker ids count against the node numbers: who orders hosts by anything else is found out."""
         place = node.place
         state = kind.states[node.group] if node.group < len(kind.states) else "whole"
-        node.slice, node.worker, node.odd = slice_name(node.group), str(self.hosts - 1 - place), state in _ODD
+        node.slice, node.worker, node.odd = slice_name(node.group), str(self._worker(place)), state in _ODD
         node.topology, node.pod_type, node.chips = kind.topology, kind.pod_type, kind.chips_per_host
         if state == "topology":
             node.topology = f"1x{kind.topology}"  # that the pod type does not tell

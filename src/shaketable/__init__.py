@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         sigterm_node,
         state,
         step,
+        tpu_slice,
     )
     from shaketable.chaos.subjects.recorder import Recorder
     from shaketable.suites.shaking import ShakeFailed, ShakeInvalid, Shaken, shake
@@ -48,6 +49,7 @@ __all__ = [
     "hang_worker", "hurt_storage", "lose_log",
     "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake", "sigint_driver",
     "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state", "step",
+    "tpu_slice",
 ]  # fmt: skip
 SHAKING = ("ShakeFailed", "ShakeInvalid", "Shaken", "shake")  # the rest is the vocabulary of a method
 

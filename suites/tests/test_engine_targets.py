@@ -12,6 +12,9 @@ from shaketable.chaos.history import (
     WorkerStarted,
 )
 from shaketable.chaos.targets import Hit, TargetMissed, Thing
+from shaketable.clusters.fake_slices import hosts_of
+from shaketable.clusters.local import LocalCluster
+from shaketable.clusters.slice_states import slice_name
 from shaketable.suites.tests.own_job_rig import configured
 
 NODES = {"a": 1, "b": 2, "c": 3}
@@ -42,6 +45,39 @@ def test_a_node_is_the_worker_on_it_for_a_fault_of_workers() -> None:
 
 def test_a_node_without_a_worker_can_be_hit_as_well() -> None:
     assert resolve({"node": 1}, "node", GROUP) == Hit((), (1,), (), 1, 1)
+
+
+HOSTS = {(0, 0): 2, (0, 1): 1, (1, 0): 3}
+
+
+def resolve_slice(target: dict[str, int], thing: Thing) -> Hit:
+    return targets.resolve(target, thing, GROUP, NODES, "0", HOSTS)
+
+
+def test_a_host_of_a_slice_is_its_node_or_the_worker_on_it() -> None:
+    assert resolve_slice({"slice": 0, "host": 0}, "node") == Hit((), (2,), (0,), 1, 1)
+    assert resolve_slice({"slice": 1, "host": 0}, "worker") == Hit((71,), (), (1,), 1, 1, ("c",))
+
+
+def test_a_slice_is_all_of_its_hosts_that_are_alive() -> None:
+    assert resolve_slice({"slice": 0}, "node") == Hit((), (2, 1), (0,), 1, 1)
+    assert resolve_slice({"slice": 1}, "node").nodes == (3,)
+
+
+@pytest.mark.parametrize("gone", [{"slice": 1, "host": 1}, {"slice": 2}])
+def test_a_slice_or_host_that_is_not_there_is_missed_with_those_that_are(gone: dict[str, int]) -> None:
+    with pytest.raises(TargetMissed, match=r"there are \{slice: 0, host: 0\}, \{slice: 0, host: 1\}, \{sl"):
+        resolve_slice(gone, "node")
+    with pytest.raises(TargetMissed, match="there are no slices"):
+        resolve(gone, "node", GROUP)
+
+
+def test_slices_are_numbered_as_they_were_added_whatever_their_labels_say() -> None:
+    local = LocalCluster.__new__(LocalCluster)
+    local._slices = 2
+    host = hosts_of("v6e", "4x4", slice_name(1))[2].but({"worker": "0"})
+    assert local._host(host) == (1, 2)
+    assert local._host(hosts_of("v6e", "4x4", "by-name")[2]) is local._host(None) is None
 
 
 def test_the_newest_attempt_counts() -> None:
@@ -97,11 +133,22 @@ def test_of_a_script_behind_a_shell_both_are_the_driver() -> None:
         ({"rank": -1}, "worker", "rank must be a whole number from 0"),
         ({"random": 0}, "node", "random must be a whole number from 1"),
         ({"rank": 1, "node": 1}, "node", "a target is written like {rank: 1}"),
+        ({"slice": -1}, "node", "slice must be a whole number from 0"),
+        ({"slice": 1, "hots": 1}, "node", "did you mean 'host'?"),
+        ({"slice": 1, "host": 4}, "node", "a slice has hosts 0 to 3, not 4; the nearest is 3"),
+        ({"slice": 1}, "worker", "name one of the slice's hosts: {slice: 1, host: 0}"),
+        ({"host": 1}, "node", "no target is called 'host'"),
         (None, "node", "a target is written like {rank: 1}"),
         ({"rank": 1}, "driver", "takes no target"),
     ],
 )
 def test_a_wrong_target_is_an_error_that_says_what_to_write(wrong: object, thing: Thing, says: str) -> None:
     with pytest.raises(ExperimentError) as caught:
-        targets.parse(wrong, thing, "fault 0")
+        targets.parse(wrong, thing, "fault 0", hosts=4)
     assert says in str(caught.value)
+
+
+def test_slices_are_targets_only_where_there_are_some() -> None:
+    assert targets.parse({"slice": 1, "host": 3}, "worker", "fault 0", hosts=4) == {"slice": 1, "host": 3}
+    with pytest.raises(ExperimentError, match="fault 0: there are no TPU slices without topology"):
+        targets.parse({"slice": 1}, "node", "fault 0")

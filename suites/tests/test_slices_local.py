@@ -25,6 +25,7 @@ from shaketable import (
     sigkill_driver,
     sigkill_node,
     step,
+    tpu_slice,
 )
 from shaketable.chaos.history import LogRecord
 from shaketable.chaos.plan import FaultPlan
@@ -91,6 +92,13 @@ def test_the_host_of_the_coordinator_is_killed() -> None:
     )
     (_, other), left = used(shaken.events)[-2:]
     assert sizes(shaken.events)[-2:] == [4, 2] and left == [other]
+
+
+def test_a_whole_slice_is_killed() -> None:
+    shaken = on(
+        "whole", "whole", faults=[sigkill_node(tpu_slice(0), at=BOTH)], charged={"max_failures": 1}, steps=400
+    )
+    assert sizes(shaken.events)[-2:] == [4, 2] and used(shaken.events)[-1] == ["s01"]
 
 
 def test_a_notice_for_one_host_drains_its_slice() -> None:

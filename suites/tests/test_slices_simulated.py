@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shaketable import (
+    ShakeInvalid,
     Shaken,
     add_node,
     after,
@@ -22,9 +23,10 @@ from shaketable import (
     sigterm_node,
     state,
     step,
+    tpu_slice,
 )
 from shaketable.chaos.exploration import SLICES_EVERY, draw, explore_one
-from shaketable.chaos.history import AnyEvent, LogRecord, NodeJoined, RunEnded, WorkerStarted
+from shaketable.chaos.history import AnyEvent, FaultInjected, LogRecord, NodeJoined, RunEnded, WorkerStarted
 from shaketable.chaos.plan import Configuration, FaultPlan
 from shaketable.chaos.shrinking import shrink_violation
 from shaketable.chaos.subjects.simulated.reservations import SliceReservations
@@ -72,15 +74,32 @@ def test_the_host_of_the_coordinator_is_killed() -> None:
 
 
 def test_a_whole_slice_is_killed_and_costs_one_failure() -> None:
-    kills = [sigkill_node(node(number), at=step(50)) for number in (1, 2, 3, 4)]
-    shaken = on("whole", "whole", faults=kills, charged={"max_failures": 1})
+    kill = sigkill_node(tpu_slice(0), at=step(50))
+    shaken = on("whole", "whole", faults=[kill], charged={"max_failures": 1})
     assert sizes(shaken.events) == [8, 4] and used(shaken.events)[-1] == ["s01"]
 
 
 def test_a_slice_is_drained() -> None:
-    drains = [drain_node(node(number), at=step(50)) for number in (1, 2, 3, 4)]
-    shaken = on("whole", "whole", faults=drains, charged={"max_preemption_failures": 1}, max_failures=0)
+    drain = drain_node(tpu_slice(0), at=step(50))
+    shaken = on("whole", "whole", faults=[drain], charged={"max_preemption_failures": 1}, max_failures=0)
     assert sizes(shaken.events) == [8, 4] and used(shaken.events)[-1] == ["s01"]
+
+
+def test_a_host_is_hit_by_the_number_of_its_slice_and_its_worker_id() -> None:
+    """Node numbers run against the worker ids there."""
+    shaken = on(
+        "whole",
+        "whole",
+        faults=[sigkill_node(tpu_slice(1, host=3), at=step(50))],
+        charged={"max_failures": 1},
+    )
+    (hit,) = [event for event in shaken.events if isinstance(event, FaultInjected)]
+    assert hit.nodes == [5] and used(shaken.events) == [["s00", "s01"], ["s00"]]
+
+
+def test_a_slice_that_there_is_not_makes_the_experiment_invalid_with_those_that_there_are() -> None:
+    with pytest.raises(ShakeInvalid, match=r"\{slice: 2\} is not alive; there are \{slice: 0, host: 0\}"):
+        on("whole", "whole", faults=[sigkill_node(tpu_slice(2), at=step(50))])
 
 
 def test_a_notice_for_one_host_is_a_notice_for_its_slice() -> None:
