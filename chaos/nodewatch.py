@@ -15,8 +15,8 @@ ENDS_WITHIN_S = 10.0
 
 
 class NodeWatch:
-    """Watches the nodes of every `FaultInjected` until they are dead or the watch is closed. A cluster of the harness's
-    own has no newcomers, so of that one nothing is asked before a node was hit."""
+    """Watches the nodes of every `FaultInjected` until they are dead or the watch is closed. Where there are no
+    newcomers, nothing is asked of the cluster before a node was hit."""
 
     def __init__(self, cluster: Cluster, collector: Collector) -> None:
         self._cluster, self._collector = cluster, collector
@@ -45,7 +45,7 @@ class NodeWatch:
 
     def _next_round(self) -> bool:
         with self._changed:
-            if self._cluster.kind != "attached":
+            if not self._cluster.has_newcomers:
                 self._changed.wait_for(lambda: self._closed or bool(self._hit))
             return not self._changed.wait_for(lambda: self._closed, LOOK_EVERY_S)
 

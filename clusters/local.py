@@ -49,6 +49,7 @@ class LocalCluster:
     """
 
     kind = "local"
+    has_newcomers = False
     host = LOOPBACK
 
     def __init__(

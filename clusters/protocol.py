@@ -68,6 +68,7 @@ class Cluster(Protocol):
     kind: str  # "local", ...
     address: str  # what goes into RAY_ADDRESS
     host: str  # the address of this machine at which the nodes reach it
+    has_newcomers: bool  # nodes join that nobody has added from here
 
     def nodes(self) -> list[Node]:
         """The worker nodes that are alive in the harness's book (not killed, not removed), by number."""

@@ -42,6 +42,7 @@ class PlainCluster:
     kind = "plain"
     address = "nowhere"
     host = LOOPBACK
+    has_newcomers = False
 
     def __init__(self, nodes: int) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}

@@ -16,7 +16,11 @@ from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.history import NodeJoined
 from shaketable.chaos.nodewatch import NodeWatch
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
+from shaketable.clusters.attached import AttachedCluster
+from shaketable.clusters.fake_slices import LABELS
+from shaketable.clusters.local import LocalCluster
 from shaketable.clusters.protocol import Node
+from shaketable.clusters.view import SeenNode
 from shaketable.suites import runner
 from shaketable.suites.catalogue import UsageError, select
 from shaketable.suites.execution import Task
@@ -80,12 +84,13 @@ def test_there_is_one_cluster_whatever_the_experiments_ask_for(tmp_path: Path) -
     assert shapes == {f"attach:{ADDRESS}"}
 
 
-@pytest.mark.parametrize(("kind", "heard"), [("attached", True), ("plain", False)])
-def test_nodes_that_come_by_themselves_are_testified_on_an_existing_cluster(
-    kind: str, heard: bool, tmp_path: Path
+@pytest.mark.parametrize("heard", [True, False])
+def test_nodes_that_come_by_themselves_are_testified_where_there_are_some(
+    heard: bool, tmp_path: Path
 ) -> None:
+    assert AttachedCluster.has_newcomers and not LocalCluster.has_newcomers
     collector, cluster = Collector(tmp_path), PlainCluster(1)
-    cluster.kind, cluster.come = kind, [Node(7, "hex7", "s01")]
+    cluster.has_newcomers, cluster.come = heard, [Node(7, "hex7", "s01")]
     watch = NodeWatch(cluster, collector)
     try:
         joined = collector.wait_for(
@@ -99,3 +104,12 @@ def test_nodes_that_come_by_themselves_are_testified_on_an_existing_cluster(
         watch.close()
         cluster.close()
         collector.close()
+
+
+def test_slices_there_are_numbered_as_their_first_hosts_are() -> None:
+    attached = AttachedCluster.__new__(AttachedCluster)
+    attached._book = {1: Node(1, "hex1", "young-a"), 2: Node(2, "hex2"), 3: Node(3, "hex3", "old-b")}
+    host = SeenNode("hex4", "", "alive", False, "10.0.0.4", 0, {LABELS["worker"]: "1"})
+    assert attached._host("old-b", host) == (1, 1)
+    assert attached._host("new", host) == (2, 1)
+    assert attached._host("", host) is attached._host("new", replace(host, labels={})) is None
