@@ -29,7 +29,7 @@ class AttachedCluster:
     fewer nodes have room for a worker than the shape asks for."""
 
     kind = "attached"
-    has_newcomers = True
+    sees_processes, has_newcomers = False, True
 
     def __init__(self, address: str, shape: Shape) -> None:
         check_ray()

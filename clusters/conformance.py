@@ -1,7 +1,8 @@
 """The checks that every kind of cluster must pass, as functions over the protocol.
 
-Each takes a running cluster, starts the nodes that it is going to hurt, and leaves the others as they were, so that
-they run in any order on one cluster; `check_teardown` comes last and closes it. A test suite calls them one by one.
+Each takes a running cluster and `fresh`, which gives it a new node that it may hurt, and leaves the others as they
+were, so that they run in any order on one cluster; `check_teardown` comes last and closes it. A test suite calls them
+one by one. A kind of cluster that cannot do what a check is about raises `Unsupported`, and all is as before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from shaketable.clusters import processes
-from shaketable.clusters.protocol import Cluster, ClusterError
+from shaketable.clusters.protocol import Cluster, ClusterError, Node
 
 SEEN_S = 60.0  # a machine's loss as Ray sees it: 14 s for SIGKILL by its defaults
 DRAINED_S = 45.0  # `ray start` gives a busy node 30 s after SIGTERM
@@ -37,6 +38,9 @@ group = ray.util.placement_group([{"CPU": 999}])
 print("ready", flush=True)
 sys.stdin.read()
 """
+
+
+Fresh = Callable[[], Node]
 
 
 class Nonconformance(AssertionError):
@@ -62,17 +66,19 @@ def empty(seen: object) -> bool:
     return not seen
 
 
-def check_starts_alive_and_clean(cluster: Cluster) -> None:
+def check_starts_alive_and_clean(cluster: Cluster, fresh: Fresh) -> None:
     nodes = cluster.nodes()
     expect(bool(nodes) and 0 not in [node.number for node in nodes], "worker nodes, numbered from 1", nodes)
     for node in nodes:
         state, pids = cluster.state(node.number), cluster.pids(node.number)
         expect(state == "alive", f"node {node.number} is alive in Ray's own view", state)
-        expect(bool(pids), f"node {node.number} has processes", pids)
+        expect(
+            bool(pids) == cluster.sees_processes, f"node {node.number} has processes that can be seen", pids
+        )
     expect(cluster.leftovers() == [], "nothing left over on a new cluster", cluster.leftovers())
 
 
-def check_unknown_node_is_an_error(cluster: Cluster) -> None:
+def check_unknown_node_is_an_error(cluster: Cluster, fresh: Fresh) -> None:
     for ask in (cluster.node, cluster.pids, cluster.state):
         try:
             answer = ask(4711)
@@ -82,7 +88,7 @@ def check_unknown_node_is_an_error(cluster: Cluster) -> None:
             raise Nonconformance(f"promised: ClusterError for a node that never was; seen: {answer}")
 
 
-def check_added_node_is_new_and_alive(cluster: Cluster) -> None:
+def check_added_node_is_new_and_alive(cluster: Cluster, fresh: Fresh) -> None:
     before = cluster.nodes()
     node = cluster.add_node()
     expect(node not in before and node.node_id != "", "a number and an id of its own", node)
@@ -91,8 +97,8 @@ def check_added_node_is_new_and_alive(cluster: Cluster) -> None:
     _remove(cluster, node.number)
 
 
-def check_sigterm_drains_and_ends(cluster: Cluster) -> None:
-    node = cluster.add_node()
+def check_sigterm_drains_and_ends(cluster: Cluster, fresh: Fresh) -> None:
+    node = fresh()
     signalled = cluster.signal_node(node.number, signal.SIGTERM)
     expect(len(signalled) == 1, "SIGTERM goes to one process, `ray start`", signalled)
     expect(node not in cluster.nodes(), "out of the book at once", cluster.nodes())
@@ -100,8 +106,8 @@ def check_sigterm_drains_and_ends(cluster: Cluster) -> None:
     eventually(lambda: cluster.pids(node.number), empty, DRAINED_S, "no process is left after SIGTERM")
 
 
-def check_sigkill_leaves_nothing_and_is_seen(cluster: Cluster) -> None:
-    node = cluster.add_node()
+def check_sigkill_leaves_nothing_and_is_seen(cluster: Cluster, fresh: Fresh) -> None:
+    node = fresh()
     before = cluster.pids(node.number)
     killed = cluster.signal_node(node.number, signal.SIGKILL)
     expect(set(killed) >= set(before), "every process is signalled", (before, killed))
@@ -111,8 +117,8 @@ def check_sigkill_leaves_nothing_and_is_seen(cluster: Cluster) -> None:
     expect(cluster.node(number=node.number) == node, "a dead node keeps its name", node)
 
 
-def check_short_freeze_does_no_harm(cluster: Cluster) -> None:
-    node = cluster.add_node()
+def check_short_freeze_does_no_harm(cluster: Cluster, fresh: Fresh) -> None:
+    node = fresh()
     before = cluster.pids(node.number)
     stopped = cluster.signal_node(node.number, signal.SIGSTOP)
     expect(set(stopped) >= set(before), "every process is stopped", (before, stopped))
@@ -123,16 +129,16 @@ def check_short_freeze_does_no_harm(cluster: Cluster) -> None:
     _remove(cluster, node.number)
 
 
-def check_frozen_node_can_be_killed(cluster: Cluster) -> None:
-    node = cluster.add_node()
+def check_frozen_node_can_be_killed(cluster: Cluster, fresh: Fresh) -> None:
+    node = fresh()
     cluster.signal_node(node.number, signal.SIGSTOP)
     cluster.signal_node(node.number, signal.SIGKILL)
     expect(cluster.pids(node.number) == [], "SIGKILL ends stopped processes", cluster.pids(node.number))
 
 
-def check_leftovers_and_drain_are_seen(cluster: Cluster) -> None:
+def check_leftovers_and_drain_are_seen(cluster: Cluster, fresh: Fresh) -> None:
     """One driver for both: a busy node drains without dying, and what the driver holds is left over until it ends."""
-    node = cluster.add_node()
+    node = fresh()
     with somebody_elses_driver(cluster.address, node.node_id):
         eventually(
             lambda: [line.split()[0] for line in cluster.leftovers()],

@@ -49,7 +49,7 @@ class LocalCluster:
     """
 
     kind = "local"
-    has_newcomers = False
+    sees_processes, has_newcomers = True, False
     host = LOOPBACK
 
     def __init__(

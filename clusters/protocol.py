@@ -68,6 +68,7 @@ class Cluster(Protocol):
     kind: str  # "local", ...
     address: str  # what goes into RAY_ADDRESS
     host: str  # the address of this machine at which the nodes reach it
+    sees_processes: bool  # those of its nodes are on this machine; else `pids` is empty
     has_newcomers: bool  # nodes join that nobody has added from here
 
     def nodes(self) -> list[Node]:

@@ -42,7 +42,7 @@ class PlainCluster:
     kind = "plain"
     address = "nowhere"
     host = LOOPBACK
-    has_newcomers = False
+    sees_processes, has_newcomers = True, False
 
     def __init__(self, nodes: int) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}

@@ -1,4 +1,5 @@
-"""The local cluster against the conformance suite of all clusters, all on one cluster; the checks are the tests."""
+"""Clusters against the conformance suite of all clusters, the checks are the tests: a local one, and that same one
+attached to, as an existing cluster that somebody else has started."""
 
 from __future__ import annotations
 
@@ -7,10 +8,23 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shaketable.clusters import conformance
+from shaketable.clusters.attached import AttachedCluster
 from shaketable.clusters.local import QUICK_TO_NOTICE, LocalCluster
-from shaketable.clusters.protocol import Cluster, Shape
+from shaketable.clusters.protocol import Cluster, Node, Shape, Unsupported
 
 pytestmark = pytest.mark.xdist_group("local-conformance")
+
+Check = Callable[[Cluster, conformance.Fresh], None]
+every_check = pytest.mark.parametrize(
+    "check", conformance.CHECKS, ids=lambda check: check.__name__.removeprefix("check_")
+)
+BEYOND_RAY: dict[Check, str] = {
+    conformance.check_added_node_is_new_and_alive: "nodes are not added to a cluster that is somebody else's",
+    conformance.check_sigterm_drains_and_ends: "a node cannot be sent SIGTERM by Ray itself",
+    conformance.check_short_freeze_does_no_harm: "a node cannot be sent SIGSTOP by Ray itself",
+    conformance.check_frozen_node_can_be_killed: "a node cannot be sent SIGSTOP by Ray itself",
+}
+JOINED_WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +33,47 @@ def cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_a_local_cluster_keeps_the_promise(check: Callable[[Cluster], None], cluster: LocalCluster) -> None:
-    check(cluster)
+@every_check
+def test_a_local_cluster_keeps_the_promise(check: Check, cluster: LocalCluster) -> None:
+    check(cluster, cluster.add_node)
+
+
+class TestAttached:
+    @pytest.fixture(scope="class")
+    def attached(self, cluster: LocalCluster) -> Iterator[AttachedCluster]:
+        with AttachedCluster(cluster.address, Shape(nodes=1)) as attached:
+            yield attached
+
+    @every_check
+    def test_an_existing_cluster_keeps_the_promise_or_says_that_it_is_beyond_ray(
+        self, check: Check, attached: AttachedCluster, cluster: LocalCluster
+    ) -> None:
+        def fresh() -> Node:
+            """One that somebody else has added."""
+            node_id = cluster.add_node().node_id
+            conformance.eventually(
+                lambda: [*attached.newcomers(), *attached.nodes()],
+                lambda nodes: isinstance(nodes, list) and node_id in [node.node_id for node in nodes],
+                JOINED_WITHIN_S, "the new node is in the book",
+            )  # fmt: skip
+            return next(node for node in attached.nodes() if node.node_id == node_id)
+
+        if check not in BEYOND_RAY:
+            check(attached, fresh)
+            return
+        before = attached.nodes()
+        with pytest.raises(Unsupported, match=BEYOND_RAY[check]):
+            check(attached, lambda: before[0])
+        assert attached.nodes() == before
+        assert {attached.state(node.number) for node in before} == {"alive"}
+
+    def test_leaving_it_takes_nothing_along(self, attached: AttachedCluster, cluster: LocalCluster) -> None:
+        attached.close()
+        attached.close()
+        conformance.eventually(
+            cluster.leftovers, conformance.empty, conformance.FREED_S, "its driver is gone"
+        )
+        assert {cluster.state(node.number) for node in cluster.nodes()} == {"alive"}
 
 
 def test_teardown_leaves_no_process_and_no_file_even_with_a_frozen_node(cluster: LocalCluster) -> None:
