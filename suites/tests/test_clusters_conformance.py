@@ -1,5 +1,5 @@
-"""Clusters against the conformance suite of all clusters, the checks are the tests: a local one, and that same one
-attached to, as an existing cluster that somebody else has started."""
+"""Clusters against the conformance suite of all clusters, the checks are the tests: a local one, and one attached to,
+as an existing cluster that somebody else has started."""
 
 from __future__ import annotations
 
@@ -40,17 +40,22 @@ def test_a_local_cluster_keeps_the_promise(check: Check, cluster: LocalCluster) 
 
 class TestAttached:
     @pytest.fixture(scope="class")
-    def attached(self, cluster: LocalCluster) -> Iterator[AttachedCluster]:
-        with AttachedCluster(cluster.address, Shape(nodes=1)) as attached:
+    def theirs(self) -> Iterator[LocalCluster]:
+        with LocalCluster(Shape(nodes=1), environment=QUICK_TO_NOTICE) as theirs:
+            yield theirs
+
+    @pytest.fixture(scope="class")
+    def attached(self, theirs: LocalCluster) -> Iterator[AttachedCluster]:
+        with AttachedCluster(theirs.address, Shape(nodes=1)) as attached:
             yield attached
 
     @every_check
     def test_an_existing_cluster_keeps_the_promise_or_says_that_it_is_beyond_ray(
-        self, check: Check, attached: AttachedCluster, cluster: LocalCluster
+        self, check: Check, attached: AttachedCluster, theirs: LocalCluster
     ) -> None:
         def fresh() -> Node:
             """One that somebody else has added."""
-            node_id = cluster.add_node().node_id
+            node_id = theirs.add_node().node_id
             conformance.eventually(
                 lambda: [*attached.newcomers(), *attached.nodes()],
                 lambda nodes: isinstance(nodes, list) and node_id in [node.node_id for node in nodes],
@@ -67,13 +72,13 @@ class TestAttached:
         assert attached.nodes() == before
         assert {attached.state(node.number) for node in before} == {"alive"}
 
-    def test_leaving_it_takes_nothing_along(self, attached: AttachedCluster, cluster: LocalCluster) -> None:
+    def test_leaving_it_takes_nothing_along(self, attached: AttachedCluster, theirs: LocalCluster) -> None:
+        there = {node.node_id for node in attached.nodes()}
         attached.close()
         attached.close()
-        conformance.eventually(
-            cluster.leftovers, conformance.empty, conformance.FREED_S, "its driver is gone"
-        )
-        assert {cluster.state(node.number) for node in cluster.nodes()} == {"alive"}
+        conformance.eventually(theirs.leftovers, conformance.empty, conformance.FREED_S, "its driver is gone")
+        left = [node.number for node in theirs.nodes() if node.node_id in there]
+        assert [theirs.state(number) for number in left] == ["alive"]
 
 
 def test_teardown_leaves_no_process_and_no_file_even_with_a_frozen_node(cluster: LocalCluster) -> None:
