@@ -23,6 +23,7 @@ from shaketable.chaos.history import (
     FaultMissed,
     FaultObserved,
     FaultTriggered,
+    Healed,
     LeakCheck,
     RunConfigured,
     TermBegan,
@@ -134,6 +135,8 @@ def _lacking(history: History) -> Iterator[str]:
         yield "the run log was not read back from storage"
     for commit in unprobed(history):
         yield f"nobody tried to restore {commit.checkpoint} ({commit.place})"
+    if not history.all(Healed):
+        yield "the history does not say since when everything was healed"
     if not history.all(LeakCheck):
         yield "nobody looked what the run left behind"
 

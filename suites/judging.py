@@ -64,7 +64,7 @@ def _seed(results: list[tuple[Result, dict[str, str]]]) -> int | None:
 
 def _judged(folder: Path, root: Path) -> tuple[Result, dict[str, str]]:
     try:
-        events = history.read_events(folder / HISTORY)
+        events = history.merge([history.read_events(folder / HISTORY)])  # whatever order it was copied in
     except HistoryError as error:
         raise UsageError(str(error)) from None
     verdict = judge(events)

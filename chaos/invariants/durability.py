@@ -57,6 +57,8 @@ def _wrong(
     if commit.files == 0 and probe.digest is not None:
         return "was committed with no file listed, so nothing of it can be verified"
     step = history.committed_step(commit)
+    if step is None and history.testifies_state:
+        return f"was committed at index {commit.index}, where nobody testified a checkpoint"
     if probe.digest is None or step is None or step.digest is None:
         return None
     expected = reference.get(step.step, step.digest)

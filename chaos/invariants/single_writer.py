@@ -44,12 +44,15 @@ def single_writer(history: History) -> Finding:
 
 
 def _log(history: History) -> Iterator[str]:
-    """Numbers without a gap, terms that never go back, no record twice."""
+    """Numbers from 1 on without a gap, terms that never go back, each opened once and first, no record twice."""
     records = sorted(history.all(LogRecord), key=lambda event: event.number)
     ids: dict[str, int] = {}
+    opened = 0
     for event in records:
         if "term" not in event.record:
             yield f"log record {event.number} cannot be read: {event.record.get('error', 'it has no term')}"
+    if records and records[0].number != 1:
+        yield f"the log begins with record {records[0].number}"
     for before, after in itertools.pairwise(records):
         if after.number != before.number + 1:
             yield f"log record {after.number} follows {before.number}"
@@ -59,6 +62,12 @@ def _log(history: History) -> Iterator[str]:
                 f" the one before it of term {before.record['term']}"
             )
     for event in records:
+        term, opens = event.record["term"], event.record.get("kind") == "opened"
+        if opens and term == opened:
+            yield f"log record {event.number} opens term {term} once more"
+        if not opens and term != opened:
+            yield f"log record {event.number} is of term {term}, which no record has opened"
+        opened = term
         identity = str(event.record.get("id", ""))
         if identity and ids.setdefault(identity, event.number) != event.number:
             yield f"log records {ids[identity]} and {event.number} are the same"
@@ -117,7 +126,8 @@ def _commits(history: History) -> Iterator[str]:
                 yield f"{entry.checkpoint} was committed twice ({names[entry.checkpoint].place}, {entry.place})"
             names[entry.checkpoint] = entry
     for attempt in history.attempts:
-        for before, after in itertools.pairwise(attempt.commits):
+        resumed = (names[attempt.start.resume],) if attempt.start.resume in names else ()
+        for before, after in itertools.pairwise((*resumed, *attempt.commits)):
             if after.index <= before.index:
                 yield f"{attempt.name} committed index {after.index} ({after.place}) after index {before.index}"
 
@@ -126,19 +136,27 @@ def _testimony(history: History) -> Iterator[str]:
     """A driver believed that it wrote only what the log holds."""
     if not history.has_log:
         return
-    commits = {(c.term, c.attempt, c.checkpoint, c.number) for c in history.commits}
+    opened = {entry.term for entry in history.of(Opening)}
+    for began in history.all(TermBegan):
+        if not began.finished and began.term not in opened:
+            yield f"a driver began term {began.term}, the log does not hold it"
+    commits = {(c.term, c.attempt, c.index, c.checkpoint, c.number) for c in history.commits}
     for said in history.all(Committed):
-        number = {c[3] for c in commits} if said.number is None else {said.number}
-        if not any((said.term, said.attempt, said.checkpoint, n) in commits for n in number):
+        number = {c[4] for c in commits} if said.number is None else {said.number}
+        if not any((said.term, said.attempt, said.index, said.checkpoint, n) in commits for n in number):
             yield f"the driver of term {said.term} says it committed {said.checkpoint}, the log does not hold it"
-    starts = {(entry.term, entry.attempt) for entry in history.of(Start)}
-    ends = {(entry.term, entry.attempt) for entry in history.ends}
+    starts = {
+        (entry.term, entry.attempt): (entry.world_size, entry.members, entry.resume)
+        for entry in history.of(Start)
+    }
     for event in history.all(AttemptStarted):
-        if (event.term, event.attempt) not in starts:
-            yield f"the driver of term {event.term} started attempt {event.attempt}, the log does not hold it"
+        members = tuple((member.rank, member.node_id) for member in event.members)
+        if starts.get((event.term, event.attempt)) != (event.world_size, members, event.resume):
+            yield f"the driver of term {event.term} started attempt {event.attempt}, the log does not hold it so"
+    ends = {(entry.term, entry.attempt, entry.cause, entry.account) for entry in history.ends}
     for gone in history.all(AttemptEnded):
-        if (gone.term, gone.attempt) not in ends:
-            yield f"the driver of term {gone.term} ended attempt {gone.attempt}, the log does not hold it"
+        if (gone.term, gone.attempt, gone.cause, gone.account) not in ends:
+            yield f"the driver of term {gone.term} ended attempt {gone.attempt}, the log does not hold it so"
     deleted = {entry.checkpoint for entry in history.of(Deletion)}
     if lost := deleted - {commit.checkpoint for commit in history.commits}:
         yield f"{min(lost)} was deleted, but never committed"

@@ -93,8 +93,9 @@ def _finished(history: History) -> Iterator[str]:
     last = history.attempts[-1]
     if last.end is not None and last.end.cause != "finished":
         yield f"said finished, but {last.name} ended {last.end.cause} ({last.end.place})"
-    if planned is not None and last.last_step(0) != planned:
-        yield f"said finished, but rank 0 of {last.name} was at step {last.last_step(0)} of {planned}"
+    for rank in range(last.world_size) if planned is not None else ():
+        if last.last_step(rank) != planned:
+            yield f"said finished, but rank {rank} of {last.name} was at step {last.last_step(rank)} of {planned}"
     missing = sorted(set(range(last.world_size)) - last.finished)
     if missing:
         yield f"said finished, but ranks {missing} of {last.name} never returned from the training function"

@@ -144,9 +144,8 @@ class History:
             self._attempts_by_number.setdefault(attempt.number, []).append(attempt)
         self.ends = self.of(End)
         self.commits = self.of(Commit)
-        self.strays = [
-            event for event in self.all(WorkerStarted) if self.attempt(event.term, event.attempt) is None
-        ]
+        workers: tuple[WorkerStarted | Stepped, ...] = (*self.all(WorkerStarted), *self.all(Stepped))
+        self.strays = [event for event in workers if self.entered(event) is None]
         _hang_up(self)
 
     def all(self, kind: type[E]) -> list[E]:
@@ -170,6 +169,11 @@ class History:
             inherited = [a for a in same if self.has_log and a.start.term < term]
             self._attempt_meant[term, number] = next(reversed(exact or inherited), None)
         return self._attempt_meant[term, number]
+
+    def entered(self, event: WorkerStarted | Resumed | Stepped | WorkerFinished) -> Attempt | None:
+        """The attempt that a worker says it is in. None outlives the driver that started it."""
+        found = self.attempt(event.term, event.attempt)
+        return found if found is not None and found.start.term == event.term else None
 
     def attempt_at(self, at_s: float) -> Attempt | None:
         """The attempt that was open at a time."""
@@ -347,14 +351,14 @@ def _hang_up(history: History) -> None:
         if (attempt := history.attempt(commit.term, commit.attempt)) is not None:
             attempt.commits.append(commit)
     for worker in history.all(WorkerStarted):
-        if (attempt := history.attempt(worker.term, worker.attempt)) is not None:
+        if (attempt := history.entered(worker)) is not None:
             attempt.workers.append(worker)
     for resumed in history.all(Resumed):
-        if (attempt := history.attempt(resumed.term, resumed.attempt)) is not None:
+        if (attempt := history.entered(resumed)) is not None:
             attempt.resumed.append(resumed)
     for step in history.all(Stepped):
-        if (attempt := history.attempt(step.term, step.attempt)) is not None:
+        if (attempt := history.entered(step)) is not None:
             attempt.steps.setdefault(step.rank, []).append(step)
     for finished in history.all(WorkerFinished):
-        if (attempt := history.attempt(finished.term, finished.attempt)) is not None:
+        if (attempt := history.entered(finished)) is not None:
             attempt.finished.add(finished.rank)

@@ -3,11 +3,13 @@ workers themselves see the same world."""
 
 from __future__ import annotations
 
+from shaketable.chaos.history import FaultInjected
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
 from shaketable.chaos.invariants.view import Attempt, History
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "world-size-bounds"
+LINGERS_S = 10.0  # by two clocks, the driver's and the worker's; far more than any two nodes' should differ
 
 
 def bounds(configuration: Configuration) -> tuple[int, int]:
@@ -37,7 +39,7 @@ def _wrong(history: History, attempt: Attempt) -> str | None:
         return f"has {counted(size, 'worker')}, allowed are {least} to {most}"
     if ranks != list(range(size)):
         return f"has {counted(size, 'worker')} and the ranks {ranks}"
-    return _wrong_workers(attempt) or _missing(history, attempt)
+    return _wrong_workers(attempt) or _missing(history, attempt) or _left_behind(history, attempt)
 
 
 def _wrong_workers(attempt: Attempt) -> str | None:
@@ -67,3 +69,20 @@ def _missing(history: History, attempt: Attempt) -> str | None:
         return None
     missing = sorted(set(range(attempt.world_size)) - {worker.rank for worker in attempt.workers})
     return f"took steps with {counted(attempt.world_size, 'worker')}, but ranks {missing} never entered"
+
+
+def _left_behind(history: History, attempt: Attempt) -> str | None:
+    """Ours kills a worker before the next one begins on its node: there one clock counts. Whoever was frozen, or has
+    lost its driver, may take steps until it hears of that."""
+    frozen = any(event.name.startswith("freeze") for event in history.all(FaultInjected))
+    end, following = attempt.end, history.following(attempt)
+    if history.subject != "bundled" or frozen or end is None or end.cause == "driver_lost":
+        return None
+    node = {worker.rank: worker.node_id for worker in attempt.workers}
+    taken_s = {w.node_id: w.at_s for w in following.workers} if following is not None else {}
+    for rank, steps in sorted(attempt.steps.items()):
+        gone_s = min(end.at_s + LINGERS_S, taken_s.get(node.get(rank, ""), float("inf")))
+        if steps[-1].at_s > gone_s:
+            late_s = steps[-1].at_s - end.at_s
+            return f"has ended ({end.place}), and its rank {rank} took step {steps[-1].step} {late_s:.1f} s after that"
+    return None
