@@ -7,10 +7,19 @@ import sys
 
 NEEDED = ("typer", "rich", "jinja2", "yaml", "pytest", "xdist", "chaoslib", "psutil")
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
     """Never returns: the exit code is the verdict (see `shaketable run --help`)."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # while it is still importing; later the command itself answers
+        print("interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _main() -> None:
     missing = [module for module in NEEDED if importlib.util.find_spec(module) is None]
     if missing:
         print(

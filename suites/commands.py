@@ -288,12 +288,15 @@ def _variables(pairs: list[str] | tuple[()], **flags: str | None) -> dict[str, s
 
 
 def check_json(path: Path | None) -> None:
-    """Before minutes of work are done for a file that cannot be written."""
+    """Before minutes of work are done for a file that cannot be written. Leaves none behind."""
     if path is not None:
+        there = path.exists()
         try:
             path.open("ab").close()
         except OSError as error:
             raise UsageError(f"cannot write --json {path}: {error.strerror}") from None
+        if not there:
+            path.unlink()
 
 
 def write(path: Path | None, content: bytes) -> None:

@@ -19,6 +19,7 @@ from shaketable.suites import mutants
 from shaketable.suites.catalogue import UsageError, nearest
 from shaketable.suites.commands import Json, check_json, command, encoded, write
 from shaketable.suites.exploring import Explored, Violation, broken, explore
+from shaketable.suites.outputs import ROOT, check_results
 
 EVERY_S = 5.0  # a line of progress where nobody watches a terminal
 DEFAULT_SCHEDULES = 20_000
@@ -60,6 +61,8 @@ def explore_(
     if mutant and mutant not in mutants.MUTANTS:
         raise UsageError(f"no mutant is called {mutant!r}{nearest(mutant, mutants.MUTANTS)}")
     check_json(json)
+    results_dir = results_dir or ROOT
+    check_results(results_dir)
     chosen = seed if seed is not None else int(time.strftime("%Y%m%d"))
     wanted = None if minutes is not None else schedules or DEFAULT_SCHEDULES
     print(_header(wanted, minutes, chosen, mutant), flush=True)
@@ -69,7 +72,7 @@ def explore_(
     )  # fmt: skip
     for line in summary(explored):
         print(line)
-    written = _write_first(explored, mutant, results_dir or Path("shaketable-results"))
+    written = _write_first(explored, mutant, results_dir)
     write(json, encoded(as_json(explored, written)))
     return _close(explored, written, mutant)
 

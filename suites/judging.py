@@ -25,6 +25,8 @@ from shaketable.suites.execution import HISTORY, RESULT
 
 def judge_folder(path: Path) -> Run:
     """Raises UsageError when there is no history, or one that cannot be read."""
+    if not path.exists():
+        raise UsageError(f"{path}: no such directory; give a result folder")
     if recordings(path) and not (path / HISTORY).is_file():
         return _production(path)
     folders = (
@@ -66,7 +68,7 @@ def _judged(folder: Path, root: Path) -> tuple[Result, dict[str, str]]:
     try:
         events = history.merge([history.read_events(folder / HISTORY)])  # whatever order it was copied in
     except HistoryError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{error}. If another version of shaketable wrote it, use that one") from None
     verdict = judge(events)
     result = replace(
         _on_file(folder, events),

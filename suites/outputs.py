@@ -6,6 +6,7 @@ Everything is written to a temporary name and renamed, so that a reader sees an 
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -54,6 +55,17 @@ class ResultsFolder:
         temporary.symlink_to(self.path.name)
         temporary.replace(latest)
         return latest
+
+
+def check_results(folder: Path) -> None:
+    """Before hours of work are done for a folder that cannot be written: raises UsageError, leaves nothing."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    try:
+        tempfile.TemporaryDirectory(dir=there).cleanup()
+    except OSError as error:
+        raise UsageError(
+            f"cannot write results to {folder}: {error.strerror}; choose another with --results"
+        ) from None
 
 
 def _stamped(root: Path) -> Path:

@@ -66,11 +66,15 @@ def _scaling(text: str) -> tuple[int, int]:
 
 
 def _resources(text: str) -> dict[str, float]:
-    named = {}
+    named: dict[str, float] = {}
     for pair in text.split(","):
         found = re.fullmatch(r"\s*([^=\s]+)=(\d+(?:\.\d+)?)\s*", pair)
         if found is None:
             raise UsageError(f"--resources-per-worker {text}: give NAME=N, such as GPU=1 or CPU=8,GPU=1")
+        if found[1] in named:
+            raise UsageError(
+                f"--resources-per-worker {text}: gives {found[1]} twice; give each resource once"
+            )
         named[found[1]] = float(found[2])
     if not any(named.values()):
         raise UsageError(

@@ -168,7 +168,7 @@ def test_doctor_says_what_to_do_about_everything_that_is_not_ok() -> None:
         (["run", "worker-crash", "--json", "no/such/folder/x.json"], "cannot write --json"),
         (["run", "worker-crash", "--jobs", "0"], "--jobs"),
         (["run", "nowhere/mine.yaml"], "no such experiment file"),
-        (["judge", "nowhere"], "holds no history.jsonl"),
+        (["judge", "nowhere"], "no such directory"),
         (["lits"], "lits"),
     ],
 )

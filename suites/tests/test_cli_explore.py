@@ -45,6 +45,10 @@ IMPORTING_S = 0.15  # of computing; the imports of a process that plays schedule
         (["--schedules", "10", "--minutes", "1"], "--schedules and --minutes: give one of them"),
         (["--mutant", "growth-nevr"], "no mutant is called 'growth-nevr'; did you mean growth-never"),
         (["--json", "no/such/folder/x.json"], "cannot write --json no/such/folder/x.json"),
+        (
+            ["--results", "/proc/version/x"],
+            "cannot write results to /proc/version/x: Not a directory; choose another",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -285,7 +285,7 @@ def test_the_command_says_where_there_is_nothing_to_measure(tmp_path: Path) -> N
     recorded.write(tmp_path / "nothing", recorded.stamped([(0.0, began())]))
     for folder, message in (
         (tmp_path / "nothing", "no run that was ever started"),
-        (tmp_path / "no", "holds no"),
+        (tmp_path / "no", "no such directory"),
     ):
         done = called("goodput", folder)
         assert (done.exit_code, message in done.stderr) == (2, True)

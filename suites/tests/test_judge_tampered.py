@@ -69,15 +69,15 @@ def written(events: Events, after: int, **content: Any) -> Events:
     """One more record in the log, behind the one with that number."""
     before = next(e for e in events if isinstance(e, h.LogRecord) and e.number == after)
     extra = {"id": f"extra-{after}", "at_s": before.record["at_s"], "term": before.record["term"], **content}
-    moved = [
-        REPLACE(e, number=e.number + 1) if isinstance(e, h.LogRecord) and e.number > after else e
-        for e in events
-    ]
-    renumbered = [
-        REPLACE(e, number=e.number + 1) if isinstance(e, h.Committed) and (e.number or 0) > after else e
-        for e in moved
-    ]
-    return [*renumbered, REPLACE(before, seq=9999, number=after + 1, record=extra)]
+    moved = [renumbered(event, after, 1) for event in events]
+    return [*moved, REPLACE(before, seq=9999, number=after + 1, record=extra)]
+
+
+def renumbered(event: h.AnyEvent, after: int, by: int) -> h.AnyEvent:
+    """What speaks of a later record of the log speaks of it by another number."""
+    if isinstance(event, h.LogRecord | h.Committed) and event.number is not None and event.number > after:
+        return REPLACE(event, number=event.number + by)
+    return event
 
 
 def second(event: Any) -> bool:
@@ -161,8 +161,7 @@ def without_opened(events: Events, nth: int) -> Events:
     """A driver that decides before it has opened: its record is not there, and the others have no gap."""
     opened = [e.number for e in events if isinstance(e, h.LogRecord) and e.record["kind"] == "opened"][nth]
     rest = [e for e in events if not (isinstance(e, h.LogRecord) and e.number == opened)]
-    return [REPLACE(e, number=e.number - 1) if isinstance(e, h.LogRecord | h.Committed) and (e.number or 0) > opened
-            else e for e in rest]  # fmt: skip
+    return [renumbered(event, opened, -1) for event in rest]
 
 
 def mute(events: Events, attempt: int, rank: int) -> Events:
