@@ -21,8 +21,10 @@ from typing import Any, get_args
 import yaml
 
 from shaketable.chaos.errors import ExperimentError, nearest
-from shaketable.chaos.naming import is_command, is_pickled
+from shaketable.chaos.naming import is_bundled, is_command, is_pickled
 from shaketable.chaos.plan import ATTACH, OWN_JOB_KEYS, Configuration, Expect, Outcome, StorageKind
+from shaketable.chaos.workloads.chain import ChainConfig
+from shaketable.chaos.workloads.exact import ExactConfig
 from shaketable.clusters.slice_states import SliceState
 
 TEXTS = ("subject", "cluster", "storage", "job", "cwd", "step_key", "accelerator_type", "topology")
@@ -32,6 +34,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "subject": ("bundled", "ray-train"),
     "cluster": ("local", "simulated"),
     "storage": get_args(StorageKind),
+}
+JOB_CONFIGS: dict[str, type[ChainConfig | ExactConfig]] = {
+    "hash_chain": ChainConfig,
+    "jax_sharded": ExactConfig,
 }
 MAX_NODES = 64
 _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
@@ -60,6 +66,8 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
             f"{where}: experiments with tiers run with subject: bundled, not {made.subject}"
         )
     _check_job(made, where)
+    if "job" in values:  # in what a later launch changes the job is not said again
+        _check_job_config(made, f"{where}: job_config")
     return _with_slices(made, where)
 
 
@@ -302,6 +310,31 @@ def _check_job(made: Configuration, where: str) -> None:
         _check_command(made, where)
     else:
         _check_function(made, where)
+
+
+def _check_job_config(made: Configuration, where: str) -> None:
+    """Of these workloads harness and judge need to know what they were given; any other job says for itself what it
+    takes."""
+    kind = JOB_CONFIGS.get(made.job.rpartition(":")[2]) if is_bundled(made.job) else None
+    if kind is None:
+        return
+    for field in dataclasses.fields(kind):
+        if field.name in made.job_config:
+            _check_like(made.job_config[field.name], field.default, f"{where}: {field.name}")
+    try:
+        kind.of(made.job_config)
+    except ValueError as error:
+        raise ExperimentError(f"{where}: {error}") from None
+
+
+def _check_like(value: object, default: object, where: str) -> None:
+    if default is None or type(default) is int:
+        _whole(value, where, 0, none=default is None)
+    elif isinstance(default, float):
+        if value != 0:
+            _seconds(value, where)
+    elif type(value) is not type(default):
+        raise ExperimentError(f"{where}: must be like {default!r}, not {value!r}")
 
 
 def _check_command(made: Configuration, where: str) -> None:

@@ -48,8 +48,15 @@ def cost(
     Costs are in units of Co, the price of one hour on demand. The short form spreads what interruptions add over spot
     and on demand, the exact form pays it on demand."""
     spot = _spot(hours, alpha, failures, overhead, discount)
+    if price is not None and not math.isfinite(price):
+        raise UsageError(f"--price is {price:g}: give what an hour on demand costs, such as 98.32")
     check_json(json)
-    answers = {"short": short(spot), "exact": exact(spot)}
+    try:
+        answers = {"short": short(spot), "exact": exact(spot)}
+    except OverflowError:
+        raise UsageError(
+            f"--hours {hours:g}, --failures {failures}, --overhead {overhead}: too large"
+        ) from None
     console = Console(sys.stdout)
     for line in lines(spot, answers, price):
         console.line(line)

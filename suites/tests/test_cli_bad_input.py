@@ -23,6 +23,9 @@ NO_EVENT = '{"kind": "of_tomorrow", "writer": "a"}\n'
         (["preflight", "--scaling", "1:8", "nowhere.yaml", "--json", "x.json"], "cannot read nowhere.yaml"),
         (["preflight", "--scaling", "1:8", "--resources-per-worker", "CPU=1,GPU=1,CPU=2", "nowhere.yaml"],
          "--resources-per-worker CPU=1,GPU=1,CPU=2: gives CPU twice"),
+        (["cost", "--hours", "5", "--alpha", "0.5", "--price", "inf"], "--price is inf: give what an hour on demand"),
+        (["cost", "--hours", "1e308", "--alpha", "0.5", "--failures", "9", "--overhead", "12m", "--json", "x.json"],
+         "--hours 1e+308, --failures 9, --overhead 12m: too large"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_and_nothing_is_left_behind(

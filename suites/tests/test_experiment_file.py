@@ -104,6 +104,16 @@ def test_an_undeclared_variable_is_an_error_that_names_the_nearest() -> None:
         ({"job": "my_job"}, "job must be written package.module:function"),
         ({"job": "no_such_package.job:train"}, "there is no module 'no_such_package.job'"),
         ({"job_config": 3}, "must be a mapping such as {steps: 40}"),
+        ({"job_config": {"stepz": 4}}, "job_config: hash_chain: unknown job_config ['stepz']; known are ["),
+        ({"job_config": {"steps": "many"}}, "job_config: steps: must be a whole number from 0, not 'many'"),
+        ({"job_config": {"steps": 0}}, "job_config: hash_chain: job_config steps is 0, must be at least 1"),
+        ({"job_config": {"fail_at": "6"}}, "job_config: fail_at: must be a whole number from 0, not '6'"),
+        ({"job_config": {"step_s": "fast"}}, "job_config: step_s: must be seconds"),
+        ({"job_config": {"sharded": "yes"}}, "job_config: sharded: must be like False, not 'yes'"),
+        (
+            {"job": "shaketable.workloads:jax_sharded", "job_config": {"stepz": 4}},
+            "jax_sharded: unknown job_config",
+        ),
     ],
 )
 def test_a_wrong_configuration_is_an_error_that_names_the_key(
