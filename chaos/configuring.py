@@ -44,6 +44,7 @@ _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
 _ATTACHED = re.compile(rf"{ATTACH}:[\w.-]+:\d{{1,5}}")
 MAX_WORKERS = 256
 MAX_SECONDS = 86_400.0
+OFF = (("hang_timeout_s", None), ("budget_window_s", None), ("notice_window_s", 0), ("replacement_wait_s", 0))
 ACCOUNTS = ("max_failures", "max_preemption_failures", "max_start_failures")
 
 
@@ -137,7 +138,7 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _whole(value, where, -1, hint="0, a count, or -1 for unlimited")
     if key == "metrics_tolerance" or (key == "within_s" and value == 0):
         return _tolerance(value, where)
-    if (key, value) in (("hang_timeout_s", None), ("budget_window_s", None), ("notice_window_s", 0)):
+    if (key, value) in OFF:
         return value
     if key.endswith("_s"):
         return _seconds(value, where)

@@ -35,6 +35,7 @@ PATIENT = 0.05  # for failures without progress
 WINDOWED = 0.06  # count charges over a time only
 FLAPPING = 0.06  # have nodes that fail again and again, and are set aside
 STOPPED = 0.06  # have drivers that are stopped and go on later, in the place of some that end
+AWAITED = 0.06  # wait for replacements after a notice, which is a long one
 HURT = 0.08  # have a storage that fails, and files that are damaged on it
 
 KINDS = (
@@ -140,6 +141,8 @@ def drawn_limits(schedule: Schedule, rng: random.Random) -> Schedule:
         schedule = replace(schedule, plan=_stopping_drivers(schedule.plan, rng))
     if rng.random() < WINDOWED:
         schedule = replace(schedule, plan=_windowed(schedule.plan, rng))
+    if rng.random() < AWAITED:
+        schedule = replace(schedule, plan=_awaiting(schedule.plan, rng))
     return schedule
 
 
@@ -204,6 +207,14 @@ def _windowed(plan: Plan, rng: random.Random) -> Plan:
     window_s, most = rng.choice((5.0, 20.0, 60.0)), rng.randint(0, 3)
     configuration = replace(plan.configuration, budget_window_s=window_s, max_failures=most)
     return replace(plan, configuration=configuration)
+
+
+def _awaiting(plan: Plan, rng: random.Random) -> Plan:
+    def longer(fault: FaultPlan) -> FaultPlan:
+        return replace(fault, arguments={"deadline_s": 30.0}) if fault.name == "drain_node" else fault
+
+    configuration = replace(plan.configuration, replacement_wait_s=rng.choice((2.0, 5.0, 20.0)))
+    return replace(plan, configuration=configuration, faults=tuple(map(longer, plan.faults)))
 
 
 def _flapping(plan: Plan, rng: random.Random) -> Plan:

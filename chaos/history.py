@@ -99,7 +99,7 @@ class FaultTriggered(Event, frozen=True, kw_only=True, tag="fault_triggered"):
 
 class FaultInjected(Event, frozen=True, kw_only=True, tag="fault_injected"):
     """What was hit. `hits` lists what it is about to take down: ranks of the current attempt, pids, node
-    numbers."""
+    numbers. `deadline_s`: of a notice with a deadline, in so many seconds the node goes."""
 
     fault: int
     name: str
@@ -109,6 +109,7 @@ class FaultInjected(Event, frozen=True, kw_only=True, tag="fault_injected"):
     ranks: list[int] = []
     term: int | None = None
     attempt: int | None = None
+    deadline_s: float | None = None
 
 
 class FaultObserved(Event, frozen=True, kw_only=True, tag="fault_observed"):

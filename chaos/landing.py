@@ -68,7 +68,7 @@ def evidence_of(fault: Fault, scene: Scene, hit: Hit, began_s: float) -> str | N
 def injected(armed: Armed, hit: Hit) -> FaultInjected:
     return FaultInjected(
         fault=armed.number, name=armed.fault.name, target=armed.target, pids=list(hit.pids), nodes=list(hit.nodes),
-        ranks=list(hit.ranks), term=hit.term, attempt=hit.attempt,
+        ranks=list(hit.ranks), term=hit.term, attempt=hit.attempt, deadline_s=armed.fault.deadline_s,
     )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ class Configuration:
     elastic_resize_monitor_interval_s: float = 1.0
     heartbeat_timeout_s: float = 5.0
     notice_window_s: float = 0.0
+    replacement_wait_s: float = 0.0
     storage: StorageKind = "directory"  # what the run is kept in (chaos/storage.py)
     storage_outage_s: float = 600.0
     hang_timeout_s: float | None = None

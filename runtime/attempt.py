@@ -44,10 +44,11 @@ class Ending:
 @dataclass(slots=True)
 class Hold:
     """All ranks are asked to stop at one report. `target` is None until every rank has answered; `patient` once it is
-    clear that the function does not look: then any next commit will do."""
+    clear that the function does not look: then any next commit will do. `began_s`: when they were asked."""
 
     reason: Literal["resized", "preempted"]
     detail: str
+    began_s: float
     answers: dict[int, int] = field(default_factory=dict)
     target: int | None = None
     reached: set[int] = field(default_factory=set)
@@ -112,6 +113,7 @@ class Attempt:
         "places",
         "progress",
         "rank_of",
+        "saved_in_s",
         "signs",
         "started_s",
         "there",
@@ -153,6 +155,7 @@ class Attempt:
         self.leaving_until_s = -math.inf  # which then leave, and are missed until then
         self.abandoned = False  # some have been missed
         self.noticed_s: float | None = None  # when the first notice for one of its nodes was seen
+        self.saved_in_s: float | None = None  # how long the slowest hold for one took up to its commit
 
     @property
     def all_entered(self) -> bool:

@@ -24,6 +24,8 @@ __all__ = [
     "as_json",
 ]
 
+_OFF = (("hang_timeout_s", None), ("notice_window_s", 0), ("replacement_wait_s", 0))
+
 
 class Callback(Protocol):
     """Watches a run from the driver (`RunConfig(callbacks=[...])`). Called on the controller's own thread: be brief."""
@@ -159,10 +161,12 @@ class RunConfig:
     until what is held is given back for a while; `storage_outage_s` of a storage that cannot be reached until the run
     ends, saying what is safe; so does more than `staging_bytes_max` of one worker's ASYNC checkpoints that wait for it
     (None: no limit). `notice_window_s` are further preemption notices waited for after the first, half of the
-    time to its deadline at most, so that staggered ones make one restart. `hang_timeout_s` without a new report of
-    the slowest rank end the attempt as hung (None: never; a checkpoint under way is not counted), before its first
-    report `first_step_timeout_s` where that is longer. `preload`: modules imported once per node, before any worker is
-    forked. `on_config_change`: "error" or "accept" for a name reused with another `train_loop_config`.
+    time to its deadline at most, so that staggered ones make one restart. `replacement_wait_s` after a notice a
+    replacement that has no place yet is waited for, as long as the deadline allows (docs/semantics.md).
+    `hang_timeout_s` without a new report of the slowest rank end the attempt as hung (None: never; a checkpoint under
+    way is not counted), before its first report `first_step_timeout_s` where that is longer. `preload`: modules
+    imported once per node, before any worker is forked. `on_config_change`: "error" or "accept" for a name reused with
+    another `train_loop_config`.
     """
 
     name: str
@@ -181,6 +185,7 @@ class RunConfig:
     start_settle_s: float = 15.0
     unit_wait_s: float = 300.0
     notice_window_s: float = 0.0
+    replacement_wait_s: float = 0.0
     storage_outage_s: float = 600.0
     staging_bytes_max: int | None = None
     hang_timeout_s: float | None = None
@@ -197,7 +202,7 @@ class RunConfig:
         for name in self.__slots__:
             if name.endswith("_s"):
                 value = getattr(self, name)
-                off = (name, value) in (("hang_timeout_s", None), ("notice_window_s", 0))
+                off = (name, value) in _OFF
                 check(
                     off or (math.isfinite(value) and value > 0),
                     f"RunConfig.{name} is {value!r}: use seconds above 0",

@@ -79,6 +79,22 @@ def _start_is_put_off_until(capacity: Capacity, now: float, enough_since_s: floa
     return enough_since_s + (min(_PLACEMENT_S, settle_s) if capacity.shelves.any_pending else 0.0)
 
 
+def replacement_until_s(
+    capacity: Capacity, bounds: Bounds, now: float, *, world_size: int, last_s: float, pending_s: float,
+    settle_s: float,
+) -> float:  # fmt: skip
+    """Until when an attempt of `world_size` stays where nodes will go, `last_s` at most; not after `now`: it leaves.
+    While a replacement has its place and its agents are starting; without a place until `pending_s`, or to the last
+    where those that are left would be too few to go on."""
+    left = _world_size(capacity, bounds)
+    if left >= world_size:
+        return now
+    if left < bounds.min_workers:
+        return last_s
+    coming_since_s = capacity.shelves.last_coming_since_s(now, settle_s)
+    return min(last_s, max(pending_s, now if coming_since_s is None else coming_since_s + settle_s))
+
+
 def decide_growth(
     capacity: Capacity, bounds: Bounds, now: float, *, world_size: int, due_s: float, settle_s: float
 ) -> Decision:

@@ -37,6 +37,7 @@ def settings_of(
         unit_wait_s=config.unit_wait_s,
         tiers=tuple(_tier(tier) for tier in failure.tiers),
         notice_window_s=config.notice_window_s,
+        replacement_wait_s=config.replacement_wait_s,
         hang_timeout_s=config.hang_timeout_s,
         first_step_timeout_s=config.first_step_timeout_s,
         score=Score(attribute, kept.checkpoint_score_order) if attribute is not None else None,

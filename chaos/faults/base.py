@@ -52,6 +52,7 @@ class Fault:
         StorageKind
     )  # in which a run may be kept that it can hit
     anywhere: ClassVar[bool] = False  # asks nothing of the cluster but what Ray itself can do
+    deadline_s: float | None = None  # of a notice: in so many seconds the node goes
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         raise NotImplementedError

@@ -10,7 +10,7 @@ class DrainNode(Fault):
     name, thing, anywhere = "drain_node", "node", True
 
     def __init__(self, deadline_s: float = 10.0) -> None:
-        self.deadline_s = deadline_s
+        self.deadline_s: float = deadline_s
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         for number in hit.nodes:

@@ -10,6 +10,7 @@ from shaketable.chaos.targets import Hit
 
 class SigtermNode(Fault):
     name, thing, observe_within_s = "sigterm_node", "node", 30.0
+    deadline_s = 30.0  # that Ray announces then
 
     def inject(self, scene: Scene, hit: Hit) -> None:
         send_to_nodes(scene, hit, signal.SIGTERM)

@@ -1,5 +1,6 @@
 """grow-back: where there was room for a larger world for longer than the resize interval and a stated
-allowance, and steps were taken all that time, the run must have grown; and what was resized is larger afterwards."""
+allowance, and steps were taken all that time, the run must have grown; what was resized is larger afterwards; and
+an announced node without which the run cannot go on is not left before its time."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import itertools
 from shaketable.chaos.history import FaultHealed, FaultInjected, NodeJoined, NodeLeft
 from shaketable.chaos.invariants.capacity import TAKES_NODES, room
 from shaketable.chaos.invariants.findings import failed, not_applicable, passed
+from shaketable.chaos.invariants.ledger import left_s
 from shaketable.chaos.invariants.view import CLOCK_SKEW_S, Attempt, History
+from shaketable.chaos.invariants.world_size_bounds import bounds
 from shaketable.chaos.plan import Finding
 
 NAME = "grow-back"
@@ -16,6 +19,8 @@ NAME = "grow-back"
 # not slow ones; measured are 4 s for ours and 21 s for Ray Train.
 ALLOWANCE_S = {"bundled": 15.0, "ray-train": 40.0}
 NOTICED_WITHIN_S = 60.0  # Ray shows a frozen node as dead so much later
+TAKES_NOTHING = ("add_node", "relaunch_driver", "reached")
+KEPT_HOLDS, KEPT_S = 2.0, 1.0  # before a deadline: the time of two holds like the first, and a margin
 
 
 def grow_back(history: History) -> Finding:
@@ -39,7 +44,7 @@ def grow_back(history: History) -> Finding:
                 f"{attempt.name} went on with {attempt.world_size} for {waited_s:.1f} s although there was"
                 f" room for {size}, allowed are {bound_s:g} s",
             )
-    if (vain := _resized_in_vain(history)) is not None:
+    if (vain := _resized_in_vain(history) or _left_too_soon(history)) is not None:
         return failed(NAME, vain)
     grown = _grown(history)
     if grown is not None:
@@ -75,6 +80,40 @@ def _resized_in_vain(history: History) -> str | None:
         if after.world_size <= before.world_size and not _disturbed(history, before.begin_s, after.begin_s):
             return f"{before.name} was resized from {before.world_size} to {after.world_size}"
     return None
+
+
+def _left_too_soon(history: History) -> str | None:
+    """With a commit, and with time left for another, the run waits for a replacement where it is if it can go on with
+    nobody else: whatever it leaves for, it could only wait there."""
+    for attempt in history.attempts if history.subject == "bundled" else ():
+        notice = _only_notice(history, attempt)
+        if notice is None or notice.deadline_s is None:
+            continue
+        left_at_s, goes_s = left_s(history, attempt, notice.at_s), notice.at_s + notice.deadline_s
+        levels = room(history, attempt.start.tier)
+        least, _ = bounds(history.settings(attempt.start.term))
+        might_grow = _level(levels, notice.at_s - CLOCK_SKEW_S) > attempt.world_size
+        if might_grow or _level(levels, left_at_s) >= least:
+            continue
+        needed_s = KEPT_HOLDS * (left_at_s - notice.at_s) + KEPT_S + CLOCK_SKEW_S
+        if left_at_s + needed_s < goes_s:
+            return (
+                f"{attempt.name} was left {goes_s - left_at_s:.1f} s before its announced node had to go,"
+                f" although fewer than {least} workers could be had without it"
+            )
+    return None
+
+
+def _only_notice(history: History, attempt: Attempt) -> FaultInjected | None:
+    """The notice for which the attempt was left, if nothing else was done to it, and no node had been lost shortly
+    before it, which may be noticed late."""
+    if attempt.end is None or attempt.end.cause != "preempted":
+        return None
+    hits = [e for e in history.all(FaultInjected) if e.name not in TAKES_NOTHING and e.at_s <= attempt.end_s]
+    during = [event for event in hits if event.at_s >= attempt.begin_s]
+    since_s = attempt.begin_s - NOTICED_WITHIN_S
+    lost = [e for e in hits if e.name in TAKES_NODES and since_s <= e.at_s < attempt.begin_s]
+    return during[0] if len(during) == 1 and during[0].ranks and not lost else None
 
 
 def _disturbed(history: History, from_s: float, to_s: float) -> bool:

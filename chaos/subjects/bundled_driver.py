@@ -69,6 +69,7 @@ def _trainer(launch: Launch, job: Job, scribe: Scribe) -> ElasticTrainer:
             checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
             heartbeat_timeout_s=configuration.heartbeat_timeout_s,
             notice_window_s=configuration.notice_window_s,
+            replacement_wait_s=configuration.replacement_wait_s,
             storage_outage_s=configuration.storage_outage_s,
             hang_timeout_s=configuration.hang_timeout_s,
             first_step_timeout_s=configuration.first_step_timeout_s,

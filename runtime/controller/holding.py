@@ -12,6 +12,7 @@ from shaketable.runtime.controller.model import Model
 from shaketable.runtime.controller.table import HOLDING, RUNNING
 
 _RECLAIM_MARGIN_S = 1.0  # an announced deadline is not waited out to the last moment
+_LAST_HOLDS = 2.0  # the time that is kept for the last hold, in holds as long as the one before it
 
 
 # ---- why
@@ -57,13 +58,34 @@ def _flee(m: Model, threat: Threat) -> None:
     m.do(ev.NotifyPreemption(m.live.number, deadline, threat.nodes))
     attempt = m.live
     hold, attempt.noticed_s = attempt.hold, m.now if attempt.noticed_s is None else attempt.noticed_s
-    if hold is None and m.now < (until_s := _gathering_until_s(m, attempt.noticed_s, deadline)):
+    if hold is None and m.now < (until_s := _put_off_until_s(m, threat, attempt.noticed_s, deadline)):
         m.timer("notices", until_s)
     elif hold is None:
         _hold(m, "preempted", threat.detail, deadline)
     elif hold.reason != "preempted" or hold.detail != threat.detail:
         hold.reason, hold.detail = "preempted", threat.detail
         m.timer("hold", deadline)
+
+
+def _put_off_until_s(m: Model, threat: Threat, noticed_s: float, deadline: float) -> float:
+    """The first hold comes soon; the second, once there is a commit, with the replacement or in the last moment."""
+    hold_s = m.live.saved_in_s
+    return (
+        _gathering_until_s(m, noticed_s, deadline) if hold_s is None else _staying_until_s(m, threat, hold_s)
+    )
+
+
+def _staying_until_s(m: Model, threat: Threat, hold_s: float) -> float:
+    """For a replacement, which has been asked for since the notice. Where nobody has said when the nodes will go they
+    are left at once."""
+    settings, noticed_s = m.settings, m.live.noticed_s
+    if threat.deadline_s is None or noticed_s is None:
+        return m.now
+    return scaling.replacement_until_s(
+        m.capacity, settings.bounds, m.now, world_size=m.live.world_size,
+        last_s=threat.deadline_s - _RECLAIM_MARGIN_S - _LAST_HOLDS * hold_s,
+        pending_s=noticed_s + settings.replacement_wait_s, settle_s=settings.start_settle_s,
+    )  # fmt: skip
 
 
 def _gathering_until_s(m: Model, noticed_s: float, deadline: float) -> float:
@@ -75,7 +97,7 @@ def _gathering_until_s(m: Model, noticed_s: float, deadline: float) -> float:
 
 
 def _hold(m: Model, reason: Literal["resized", "preempted"], detail: str, deadline_s: float) -> None:
-    m.live.hold = Hold(reason, detail)
+    m.live.hold = Hold(reason, detail, m.now)
     m.state = HOLDING
     m.do(ev.BeginHold(m.live.number))
     m.timer("hold", deadline_s)
@@ -108,13 +130,27 @@ def try_leave_hold(m: Model) -> None:
         return
     latest = m.run.latest
     if latest is not None and latest.attempt == attempt.number and latest.index >= hold.target:
-        endings.leave(m, Ending(hold.reason, hold.detail))
+        _leave_or_stay(m, hold)
         return
     all_there = len(hold.reached) == attempt.world_size
     if all_there and hold.target not in attempt.candidates and not hold.patient:
         # Nobody gave one: the function does not look. Its next commit will do.
         hold.patient = True
         m.do(ev.CancelHold(attempt.number))
+
+
+def _leave_or_stay(m: Model, hold: Hold) -> None:
+    """What has been done is committed. Where leaving would cost workers that may be replaced in time, the attempt goes
+    on, and leaves by another hold when they are or when its time is over."""
+    attempt = m.live
+    if hold.reason == "preempted":
+        attempt.saved_in_s = max(m.now - hold.began_s, attempt.saved_in_s or 0.0)
+        if m.now < _staying_until_s(m, _threat(m, attempt), attempt.saved_in_s):
+            cancel_hold(
+                m, f"{hold.detail}; what was done until now is committed, and a replacement is waited for"
+            )
+            return
+    endings.leave(m, Ending(hold.reason, hold.detail))
 
 
 def on_hold_deadline(m: Model) -> None:

@@ -49,6 +49,7 @@ class Settings:
     unit_wait_s: float
     tiers: tuple[Tier, ...] = ()
     notice_window_s: float = 0.0
+    replacement_wait_s: float = 0.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
     score: Score | None = None  # by which checkpoints are kept

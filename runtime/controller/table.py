@@ -72,8 +72,8 @@ TRANSITIONS: Mapping[State, Mapping[type, tuple[State, ...]]] = {
     },
     H: {
         ev.UnitPlaced: (H,), ev.AgentReady: (H,), ev.AgentLost: (H, *END), ev.AgentFailed: (H,),
-        ev.NodesChanged: (H, *END), ev.TimerFired: (H, R, *END), ev.ReportReceived: (H, *END),
-        ev.UploadFinished: (H, *END), ev.UploadFailed: (H, *END), ev.HoldAnswered: (H,), ev.HoldReached: (H,),
+        ev.NodesChanged: (H, *END), ev.TimerFired: (H, R, *END), ev.ReportReceived: (H, R, *END),
+        ev.UploadFinished: (H, R, *END), ev.UploadFailed: (H, R, *END), ev.HoldAnswered: (H,), ev.HoldReached: (H,),
         ev.WorkerFailed: (H, *END), ev.WorkerFinished: (R, *END), ev.WorkersStopped: (H, *END),
         ev.CheckpointBroken: (H, *END), ev.StacksTaken: (H, *END), ev.LoopPaused: (H,), ev.Interrupted: END,
         ev.LogFailed: (OUT, LOST),

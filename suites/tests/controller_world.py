@@ -291,7 +291,8 @@ class World:
         alive = [n for n in self.alive() if not self.nodes[n].draining]
         if len(alive) > 1:
             node = self.random.choice(alive)
-            self.nodes[node] = ev.NodeView(node, alive=True, draining=True, drain_deadline_s=0.0)
+            deadline_s = self.random.choice((0.0, self.now + 8.0))
+            self.nodes[node] = ev.NodeView(node, alive=True, draining=True, drain_deadline_s=deadline_s)
             self.feed(ev.NodesChanged(tuple(self.nodes.values())))
             self.later(8.0, lambda: self.reclaim(node))
 

@@ -29,6 +29,7 @@ from shaketable import (
 from shaketable.chaos.history import (
     AttemptEnded,
     AttemptStarted,
+    FaultInjected,
     FaultObserved,
     LogRecord,
     NodeJoined,
@@ -43,6 +44,7 @@ from shaketable.suites.shaking import ShakeFailed, Shaken
 pytestmark = pytest.mark.budget
 JOB = "shaketable.workloads:hash_chain"
 ASIDE = {"failures": 2, "within_s": 300.0, "for_s": 60.0}
+SLOW = {"step_s": 0.5}
 WATCH = {"hang_timeout_s": 3.0, "first_step_timeout_s": 20.0}
 
 
@@ -128,6 +130,20 @@ CASES: dict[str, Case] = {
     "a notice that never comes true": Case(
         [drain_node(rank(1), at=step(8), deadline_s=3600)], {PREEMPTIONS: 1}, steps_lost=0,
         causes=["preempted", "finished"],
+    ),
+    "a replacement that comes in time": Case(
+        [drain_node(rank(1), at=step(8), deadline_s=30), add_node(at=after(0))], {PREEMPTIONS: 1}, steps_lost=0,
+        causes=["preempted", "finished"], job=dict(SLOW), configuration={"nodes": 2, "num_workers": (2, 2)},
+    ),
+    "a replacement that is waited for": Case(
+        [drain_node(rank(1), at=step(8), deadline_s=30), add_node(at=after(0))], {PREEMPTIONS: 1}, steps_lost=0,
+        causes=["preempted", "finished"], job=dict(SLOW),
+        configuration={"nodes": 2, "num_workers": (1, 2), "replacement_wait_s": 20.0},
+    ),
+    "a replacement that does not come": Case(
+        [drain_node(rank(1), at=step(8), deadline_s=12), add_node(at=event("attempt_ended", after=0))],
+        {PREEMPTIONS: 1}, steps_lost=0, causes=["preempted", "finished"], job=dict(SLOW),
+        configuration={"nodes": 2, "num_workers": (2, 2)},
     ),
     "two workers die in one ending": Case(
         [sigkill_worker(randomly(2), at=step(12))], {FAILURES: 1}, configuration={"max_failures": 1}
@@ -254,6 +270,23 @@ def members(shaken: Shaken) -> list[set[int]]:
     return [{numbers[member.node_id] for member in start.members} for start in starts]
 
 
+@pytest.mark.parametrize("name", ["a replacement that comes in time", "a replacement that is waited for"])
+def test_a_replacement_in_time_makes_one_move_of_the_whole_world(name: str, tmp_path: Path) -> None:
+    result = shaken(CASES[name], tmp_path)
+    assert members(result) == [{1, 2}, {1, 3}]
+    (came,) = (each.at_s for each in result.events if isinstance(each, NodeJoined) and each.node == 3)
+    first, second = (each.at_s for each in result.events if isinstance(each, AttemptStarted))
+    assert first < came < second <= came + 5.0, "it is warmed, and then everybody moves"
+
+
+def test_a_node_that_nothing_replaces_is_left_in_time(tmp_path: Path) -> None:
+    result = shaken(CASES["a replacement that does not come"], tmp_path)
+    (notice,) = (
+        each.at_s for each in result.events if isinstance(each, FaultInjected) and each.deadline_s == 12
+    )
+    assert notice + 12 - 8 <= ends(result)[0].at_s <= notice + 12, "it trains until then, and loses nothing"
+
+
 def test_a_node_that_is_set_aside_is_used_no_more_and_named(tmp_path: Path) -> None:
     result = shaken(CASES["a flapping node"], tmp_path)
     assert members(result) == [{1, 2}, {1, 2}, {1, 3}]
@@ -281,6 +314,7 @@ def test_the_next_driver_leaves_a_node_aside_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mutant", "case"),
     [
+        ("replacement-not-awaited", "a replacement that comes in time"),
         ("start-failure-not-charged", "one start failure too many"),
         ("budget-window-ignored", "as many as the limit within the window"),
         ("budget-window-forgotten-by-a-new-driver", "the window goes on over a driver crash"),

@@ -100,6 +100,42 @@ def test_what_stays_frozen_never_grows() -> None:
     assert grow_back(story.step(2, 0).history).status == "NOT APPLICABLE"
 
 
+def left(
+    after_s: float, deadline_s: float | None = 30.0, least: int = 3, also: str = "", **story: Any
+) -> Story:
+    """Announced, committed, and left so long after the notice. `also`: what else was done to it."""
+    told = Story(num_workers=[least, 3], **story).launch().wait(100).attempt(3).steps(1, 2)
+    told.fault("drain_node", ranks=[2], nodes=[3], deadline_s=deadline_s).wait(after_s)
+    told = told.fault(also, ranks=[2]) if also else told
+    return told.drive(h.StateChanged(term=1, state="STOPPING")).end("preempted", "max_preemption_failures")
+
+
+def test_a_run_that_leaves_an_announced_node_only_to_wait_for_another_is_caught() -> None:
+    assert grow_back(left(2.0).history).reason == (
+        "attempt 1 was left 28.0 s before its announced node had to go,"
+        " although fewer than 3 workers could be had without it"
+    )
+    assert grow_back(left(9.0).history).status == "FAIL"
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        left(2.0, least=2), left(2.0, nodes=4), left(10.0), left(2.0, deadline_s=None), left(2.0, deadline_s=6.0),
+        left(2.0, also="sigkill_worker"),
+    ],
+    ids=["enough are left", "another is there", "in time", "no deadline", "too short", "more was done to it"],
+)  # fmt: skip
+def test_a_node_may_be_left_early_where_that_is_no_loss(story: Story) -> None:
+    assert grow_back(story.history).status != "FAIL"
+
+
+def test_a_node_lost_a_little_before_may_have_been_counted_still() -> None:
+    before = Story(num_workers=[3, 3], nodes=4).launch().wait(100).fault("sigkill_node", nodes=[4])
+    before.attempt(3).steps(1, 2).fault("drain_node", ranks=[2], nodes=[3], deadline_s=30.0).wait(2.0)
+    assert grow_back(before.end("preempted", "max_preemption_failures").history).status != "FAIL"
+
+
 def resized(size: int) -> Story:
     """From 2, long after all that was before."""
     return Story().launch().wait(100).attempt(2).steps(1, 2).end("resized", None).attempt(size)

@@ -68,7 +68,8 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
         failure_config=failure_config(configuration),
         checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
         heartbeat_timeout_s=configuration.heartbeat_timeout_s, hang_timeout_s=configuration.hang_timeout_s,
-        notice_window_s=configuration.notice_window_s, storage_outage_s=configuration.storage_outage_s,
+        notice_window_s=configuration.notice_window_s, replacement_wait_s=configuration.replacement_wait_s,
+        storage_outage_s=configuration.storage_outage_s,
         first_step_timeout_s=configuration.first_step_timeout_s, **settings,
     )  # fmt: skip
     return Given(scaling, run, recordable(as_json(scaling, run, configuration.job_config, "simulated")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shaketable.suites.mutants.defining import defect, replace_item
+from shaketable.suites.mutants.defining import defect, replace, replace_item
 
 
 @defect("controller.core", "liveness", "grow-back")
@@ -22,3 +22,9 @@ def hold_at_a_report_that_has_been(core: Any) -> None:
         return answered
 
     replace_item(core.HANDLERS, core.ev.HoldAnswered, make)
+
+
+@defect("controller.holding", "grow-back")
+def replacement_not_awaited(holding: Any) -> None:
+    """an announced node is left as soon as there is a commit, although its replacement is on the way"""
+    replace(holding, "_staying_until_s", lambda original: lambda m, threat, hold_s: m.now)
