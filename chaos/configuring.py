@@ -54,7 +54,8 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
         if key not in KEYS:
             raise ExperimentError(f"{where}: no key is called {key!r}; {nearest(key, KEYS)}")
     made = Configuration(**{key: _value(key, value, f"{where}: {key}") for key, value in values.items()})
-    if made.tiers and sum(tier["nodes"] for tier in made.tiers) != made.nodes and "nodes" in values:
+    together = sum(tier["nodes"] for tier in made.tiers)
+    if made.tiers and together != made.nodes and "nodes" in values and not made.slices:
         raise ExperimentError(
             f"{where}: nodes is {made.nodes}, and the tiers have another number of them together"
         )
@@ -255,15 +256,18 @@ def _with_slices(made: Configuration, where: str) -> Configuration:
         )
     if made.cluster == "local" and "sick" in made.slices:
         raise ExperimentError(f"{where}: a sick slice is there on cluster: simulated only")
-    if made.tiers:
-        raise ExperimentError(
-            f"{where}: there are no tiers of TPU slices; leave out tiers, or topology and slices"
-        )
+    if made.cluster == "local" and made.tiers:
+        raise ExperimentError(f"{where}: there are tiers of TPU slices on cluster: simulated only")
     hosts = made.hosts_per_slice
     if made.slices:
         made = dataclasses.replace(made, nodes=hosts * len(made.slices))
+        if made.tiers and sum(tier["nodes"] for tier in made.tiers) != made.nodes:
+            raise ExperimentError(
+                f"{where}: the slices have {made.nodes} hosts, and the tiers another number of nodes"
+            )
     for name, value in (
         ("nodes", made.nodes),
+        *((f"nodes of {tier['name']}", tier["nodes"]) for tier in made.tiers),
         *(("num_workers", bound) for bound in _both(made.num_workers)),
     ):
         if value % hosts:

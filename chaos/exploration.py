@@ -160,9 +160,7 @@ def _watched_for_hangs(schedule: Schedule, rng: random.Random) -> Schedule:
 
 
 def _on_tiers(schedule: Schedule, rng: random.Random) -> Schedule:
-    """Two or three, over the nodes that there are and a few more; nodes that join are of any. Slices have none."""
-    if schedule.plan.configuration.topology:
-        return schedule
+    """Two or three, over the nodes that there are and a few more, or over the slices; what joins is of any."""
     names = ("spot", "spare", "on-demand")[: rng.choice((2, 2, 3))]
     most = (0, 1, 2) if "fail_at" in schedule.plan.configuration.job_config else (0, 1, 2, -1)
     tiers = tuple(
@@ -173,13 +171,19 @@ def _on_tiers(schedule: Schedule, rng: random.Random) -> Schedule:
         }
         for name in names
     )  # fmt: skip
+    was = schedule.plan.configuration
+    if was.slices:
+        owners = Counter(rng.choice(names) for _ in was.slices)
+        tiers = tuple({**tier, "nodes": was.hosts_per_slice * owners[str(tier["name"])]} for tier in tiers)
     nodes = sum(int(str(tier["nodes"])) for tier in tiers)
     if nodes == 0:
         return schedule
     plan = schedule.plan
     configuration = replace(plan.configuration, tiers=tiers, nodes=nodes)
     faults = tuple(
-        replace(fault, arguments={"tier": rng.choice(names)}) if fault.name == "add_node" else fault
+        replace(fault, arguments={**fault.arguments, "tier": rng.choice(names)})
+        if fault.name == "add_node"
+        else fault
         for fault in plan.faults
     )
     return replace(schedule, plan=replace(plan, configuration=configuration, faults=faults))

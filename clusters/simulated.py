@@ -92,7 +92,7 @@ class SimulatedCluster:
         self, joined: Callable[[SimulatedNode], None], slice_: int | None = None, tier: str = ""
     ) -> None:
         """One more group of hosts (one node where there are no slices); or, in slice number `slice_`, one host in the
-        place of the first that it lacks. `joined` is called for each."""
+        place of the first that it lacks, of that one's tier if no other is named. `joined` is called for each."""
         lost = None if slice_ is None else self._lacks(slice_)
         if lost is not None:
             self._replaced.add(lost.number)
@@ -201,6 +201,7 @@ class SimulatedCluster:
             self._places += 1
         else:
             group, place = instead_of.group, instead_of.place
+            tier = tier or instead_of.tier
         node = SimulatedNode(number, f"{number:04x}" * 14, group, place, tier=tier)
         self._nodes[number] = node
         if self._slices is not None:

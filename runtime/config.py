@@ -39,9 +39,9 @@ class Callback(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A kind of capacity, such as spot or on-demand: the labels of its nodes, what the run may cost on it (as in
-    FailureConfig, counted there alone), for how long fewer than min may be had of it before the next tier is tried
-    (seconds; None: for ever), and what an hour of one worker costs, in any currency (reports
+    """A kind of capacity, such as spot or on-demand: the labels of its nodes (on TPU of all hosts of a slice), what the
+    run may cost on it (as in FailureConfig, counted there alone), for how long fewer than min may be had of it before
+    the next tier is tried (seconds; None: for ever), and what an hour of one worker costs, in any currency (reports
     show what the run has cost on each). Raises ConfigurationError.
     """
 
@@ -207,15 +207,6 @@ class RunConfig:
                     off or (math.isfinite(value) and value > 0),
                     f"RunConfig.{name} is {value!r}: use seconds above 0",
                 )
-
-
-def check_together(scaling: ScalingConfig, run: RunConfig) -> None:
-    """What neither can check alone. Raises ConfigurationError."""
-    check(
-        scaling.slice is None or not run.failure_config.tiers,
-        "FailureConfig.tiers with whole TPU slices (ScalingConfig.topology): slices are not leased by tier; leave out "
-        "tiers",
-    )
 
 
 def as_json(

@@ -30,7 +30,8 @@ from shaketable.runtime.agent import Agent
 from shaketable.runtime.agentloop import AgentSpec
 from shaketable.runtime.allotment import RESERVED_WITHIN_S
 from shaketable.runtime.clocks import Deadlines
-from shaketable.runtime.reservations import Selector, SliceReservations, anywhere
+from shaketable.runtime.labels import Selector
+from shaketable.runtime.reservations import SliceReservations, anywhere
 
 _PLACING_S = 0.1  # how often pending units are looked at when they are young
 _WAITING_S = 1.0  # and when they have been pending for long
@@ -154,7 +155,9 @@ class Leases:
             self._leases[unit] = _Lease(anywhere(unit, self.bundle, selector, avoid), time.monotonic())
         else:
             self._leases[unit] = _Lease(None, time.monotonic())
-            self.slices.allotment.ask(unit, avoid)
+            if selector != self.slices.selector:
+                self._seen = ((), ())  # why slices do not count has to be told anew
+            self.slices.ask(unit, selector, avoid)
             self._nodes_s = 0.0  # look at once what there is
 
     def _release(self, unit: ev.UnitId) -> None:

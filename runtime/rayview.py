@@ -8,6 +8,7 @@ from pathlib import Path
 
 import ray
 
+from shaketable.runtime.labels import Selector, lacking
 from shaketable.runtime.slices import Host
 
 
@@ -56,11 +57,11 @@ def free_chips() -> dict[str, float]:
     return {node: float(amounts.get("TPU", 0)) for node, amounts in free.items()}
 
 
-def as_host(node: SeenNode, free: float) -> Host:
-    """Its part in a TPU slice. `free`: of its chips, those that nobody else holds."""
+def as_host(node: SeenNode, free: float, selector: Selector = ()) -> Host:
+    """Its part in a TPU slice. `free`: of its chips, those that nobody else holds. `selector`: labels asked for."""
     label = node.labels.get
     return Host(
         node.node_id, label("ray.io/tpu-slice-name", ""), label("ray.io/tpu-worker-id", ""),
         label("ray.io/tpu-topology", ""), label("ray.io/tpu-pod-type", ""), node.chips, min(free, node.chips),
-        node.alive, node.draining,
+        node.alive, node.draining, lacking(node.labels, selector),
     )  # fmt: skip

@@ -15,11 +15,10 @@ from ray.util.placement_group import PlacementGroup, placement_group
 from shaketable.runtime import rayview, slices
 from shaketable.runtime.allotment import Allotment
 from shaketable.runtime.events import UnitId
+from shaketable.runtime.labels import Selector
 from shaketable.runtime.slice_demand import SliceDemand
 from shaketable.runtime.slices import Count, WholeSlice
 from shaketable.runtime.topology import SliceShape
-
-Selector = tuple[tuple[str, str], ...]  # labels of nodes
 
 NODE_ID = "ray.io/node-id"  # a label that Ray gives to every node
 
@@ -43,23 +42,32 @@ def _name(unit: UnitId) -> str:
 
 @dataclass(slots=True)
 class SliceReservations:
-    """The slices of one run. `bundle`: the resources of one worker. Not thread-safe: it lives on the thread that talks
-    to Ray."""
+    """The slices of one run. `bundle`: the resources of one worker; `selector`: the labels of all hosts of the slices
+    that it may have now. Not thread-safe: it lives on the thread that talks to Ray."""
 
     shape: SliceShape
     bundle: dict[str, float]
     demand: SliceDemand
     allotment: Allotment = field(default_factory=Allotment)
+    selector: Selector = ()
     _seen: Count = field(default_factory=lambda: Count(()))
 
     @property
     def workers_per_host(self) -> int:
         return self.shape.workers_per_host(self.bundle["TPU"])
 
+    def ask(self, unit: UnitId, selector: Selector, avoid: tuple[str, ...]) -> None:
+        """All units of a run are on one tier: what was held on another has been given back."""
+        self.selector = selector
+        self.allotment.ask(unit, avoid)
+
     def look(self, nodes: tuple[rayview.SeenNode, ...], now: float) -> tuple[str, ...]:
         """Count again; why slices that there are do not count."""
         free, held = rayview.free_chips(), self._held()
-        hosts = [rayview.as_host(n, free.get(n.node_id, 0.0) + held.get(n.node_id, 0.0)) for n in nodes]
+        hosts = [
+            rayview.as_host(n, free.get(n.node_id, 0.0) + held.get(n.node_id, 0.0), self.selector)
+            for n in nodes
+        ]
         self._seen = slices.count(hosts, self.shape)
         return self.allotment.reasons(self._seen, now)
 

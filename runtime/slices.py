@@ -1,9 +1,9 @@
 """Which slices can be had now: those that are complete and available, and why the others do not count. Pure.
 
 A slice counts when hosts with its name are alive, none of them draining, one for each worker id 0..n-1, each with the
-topology, pod type and chips that the run asks for, and all chips free or held by this run. The topology is looked at
-besides the pod type, because v6e 2x8 and 4x4 are both v6e-16; every host is looked at, because worker 0 alone says
-nothing of the others (what Ray 2.60 misses in both: docs/ray-train-findings.md, H12 and H13).
+topology, pod type, chips and labels that the run asks for, and all chips free or held by this run. The topology is
+looked at besides the pod type, because v6e 2x8 and 4x4 are both v6e-16; every host is looked at, because worker 0 alone
+says nothing of the others (what Ray 2.60 misses in both: docs/ray-train-findings.md, H12 and H13).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ SHOWN = 5  # slices whose reasons are told in full
 
 class Host(msgspec.Struct, frozen=True):
     """A node as Ray shows it, with its labels as they stand; "" for one that it does not have. `chips`: its TPU
-    resource; `free`: how many of them are free or held by this run."""
+    resource; `free`: how many of them are free or held by this run. `lacks`: of the labels that the run asks for (its
+    tier's) the first that the host does not have, as "key=value"."""
 
     node_id: str
     slice: str
@@ -36,10 +37,20 @@ class Host(msgspec.Struct, frozen=True):
     free: float
     alive: bool = True
     draining: bool = False
+    lacks: str = ""
 
 
 Flaw = Literal[
-    "foreign", "topology", "unknown", "duplicate", "missing", "chips", "draining", "busy", "excluded"
+    "foreign",
+    "topology",
+    "labels",
+    "unknown",
+    "duplicate",
+    "missing",
+    "chips",
+    "draining",
+    "busy",
+    "excluded",
 ]
 
 
@@ -116,7 +127,7 @@ def _whole(group: Sequence[Host], shape: SliceShape, ids: dict[str, int]) -> tup
         at = ids.get(host.worker)
         if at is None or nodes[at] or host.draining or host.free < chips or host.chips != chips:
             return None
-        if host.topology != topology or host.pod_type != pod_type:
+        if host.topology != topology or host.pod_type != pod_type or host.lacks:
             return None
         nodes[at] = host.node_id
     return tuple(nodes)
@@ -153,6 +164,7 @@ def _flaw(
                  lambda h: f"is of {h.pod_type or 'no pod type'}, not {pod_type}"),
         _on_host(group, "topology", lambda h: h.topology != topology,
                  lambda h: f"is of topology {h.topology or '(none)'}, not {topology}"),
+        _on_host(group, "labels", lambda h: bool(h.lacks), lambda h: f"is not labelled {h.lacks}"),
         _on_host(group, "unknown", lambda h: h.worker not in ids,
                  lambda _: f"is none of the workers 0 to {shape.hosts - 1}"),
         _duplicate(group, ids),

@@ -21,7 +21,7 @@ from shaketable.runtime.backends.torch import TorchBackend
 from shaketable.runtime.checkpoint import Checkpoint
 from shaketable.runtime.clocks import as_wall_s
 from shaketable.runtime.collection import collect
-from shaketable.runtime.config import RunConfig, ScalingConfig, as_json, check_together
+from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
 from shaketable.runtime.errors import ConfigurationError, Fenced, StorageError, TrainingFailedError
 from shaketable.runtime.executor import Executor, Job
 from shaketable.runtime.records import Cause, CheckpointCommitted
@@ -80,7 +80,6 @@ class ElasticTrainer:
         self._scaling = scaling_config or ScalingConfig()
         self._run = run_config
         self._backend = self._backend_for(self._scaling)
-        check_together(self._scaling, self._run)
         self._task = self._pickled()
         if run_config.checkpoint_config.num_to_keep == 1:
             warnings.warn(

@@ -32,7 +32,8 @@ def fits(host: Host, place: int, shape: SliceShape) -> bool:
     right_id = host.worker == str(place) or (shape.hosts == 1 and host.worker == "")
     right_kind = (host.topology, host.pod_type) == (shape.topology, shape.pod_type)
     right_chips = host.chips * shape.hosts == shape.chips and host.free >= host.chips
-    return host.alive and not host.draining and right_id and right_kind and right_chips
+    right_labels = not host.lacks
+    return host.alive and not host.draining and right_id and right_kind and right_chips and right_labels
 
 
 def whole(hosts: Sequence[Host], shape: SliceShape) -> dict[str, tuple[str, ...]]:
@@ -55,6 +56,7 @@ def flaws(hosts: Sequence[Host], shape: SliceShape, name: str) -> set[Flaw]:
     wrong: dict[Flaw, bool] = {
         "foreign": any(host.pod_type != shape.pod_type for host in among),
         "topology": any(host.topology != shape.topology for host in among),
+        "labels": any(host.lacks for host in among),
         "unknown": any(one not in known for one in ids),
         "duplicate": any(ids.count(one) > 1 for one in known),
         "missing": any(one not in ids for one in known),
@@ -89,6 +91,7 @@ _LABELS: dict[str, tuple[object, ...]] = {
     "free": (0.0, 1.0, 3.5, 4.0, 8.0),
     "alive": (False,),
     "draining": (True,),
+    "lacks": ("kind=spot",),
 }
 
 

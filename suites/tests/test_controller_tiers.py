@@ -211,11 +211,22 @@ def test_wrong_tiers_are_named() -> None:
         ConfiguredTier("")
 
 
-def test_tiers_and_whole_slices_are_refused_before_anything_is_started() -> None:
+def test_there_are_tiers_of_whole_slices() -> None:
     slices = ScalingConfig(num_workers=4, use_tpu=True, topology="4x4", accelerator_type="TPU-V6E")
     run = RunConfig(
         name="r", storage_path="/nowhere", failure_config=FailureConfig(tiers=[ConfiguredTier("spot")])
     )
-    with pytest.raises(ConfigurationError, match="slices are not leased by tier; leave out tiers"):
-        ElasticTrainer(print, scaling_config=slices, run_config=run)
-    ElasticTrainer(print, scaling_config=ScalingConfig(num_workers=4), run_config=run)
+    ElasticTrainer(print, scaling_config=slices, run_config=run)
+    controller, commands = begun(SPOT, LAST, bounds=Bounds(4, 4), agents_per_unit=4, on_slices=True)
+    for failure in (1, 2):
+        for place in range(4) if controller.attempt is None else ():
+            controller.handle(ev.AgentReady(place + 1, 1, f"n{place}", place), 1.0)
+        for rank in range(4):
+            controller.handle(ev.WorkerEntered(failure, rank), 2.0)
+        commands = controller.handle(ev.WorkerFailed(failure, 0, "killed by SIGKILL", signal=9), 3.0)
+        for rank in (1, 2, 3):
+            commands = controller.handle(ev.WorkersStopped(failure, rank), 3.0)
+        if controller.state is State.BACKOFF:
+            controller.handle(ev.TimerFired("backoff"), 4.0)
+    assert ev.ReleaseUnit(1) in commands
+    assert asked(commands) == [(2, "on-demand")]

@@ -86,6 +86,7 @@ HOLES = [
     ({"worker": ""}, "unknown", "worker (no id) (node a2a2a2a2) is none of the workers 0 to 3"),
     ({"topology": "2x8"}, "topology", "worker 2 (node a2a2a2a2) is of topology 2x8, not 4x4"),
     ({"topology": ""}, "topology", "worker 2 (node a2a2a2a2) is of topology (none), not 4x4"),
+    ({"lacks": "kind=spot"}, "labels", "worker 2 (node a2a2a2a2) is not labelled kind=spot"),
     ({"pod_type": "v6e-8"}, "foreign", "worker 2 (node a2a2a2a2) is of v6e-8, not v6e-16"),
     ({"slice": "b"}, "missing", "worker 2 is missing"),
 ]

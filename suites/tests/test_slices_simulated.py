@@ -20,6 +20,7 @@ from shaketable import (
     shake,
     sigkill_driver,
     sigkill_node,
+    sigkill_worker,
     sigterm_node,
     state,
     step,
@@ -257,12 +258,53 @@ def test_what_is_found_on_slices_shrinks_to_an_experiment_on_slices() -> None:
     assert configuration.nodes == configuration.hosts_per_slice == configuration.num_workers[1]  # type: ignore[index]
 
 
+def on_tiers(spot: int, spare: int, *slices: str, **more: Any) -> Shaken:
+    """The first so many hosts are of the first tier, which allows no failure, the others of the second."""
+    tiers = [{"name": "spot", "nodes": spot, "capacity_timeout_s": 20.0}, {"name": "spare", "nodes": spare}]
+    return on(*slices, **{"max_failures": 0, "tiers": tiers, "num_workers": (4, 4), **more})
+
+
+def test_a_spent_budget_moves_a_run_to_the_slices_of_the_next_tier_and_no_others() -> None:
+    events = on_tiers(
+        8,
+        4,
+        "whole",
+        "whole",
+        "whole",
+        faults=[sigkill_worker(rank(1), at=step(50))],
+        charged={"max_failures": 1},
+    ).events
+    assert used(events) == [["s00"], ["s02"]]
+    (moved,) = (e.record for e in events if isinstance(e, LogRecord) and e.record["kind"] == "tier_changed")
+    assert moved["tier"] == "spare"
+
+
+def test_a_slice_that_is_missing_is_an_empty_market() -> None:
+    assert used(on_tiers(4, 4, "half", "whole").events) == [["s01"]]
+
+
+def test_a_slice_counts_for_a_tier_if_all_its_hosts_have_its_labels_and_it_is_said_which_has_not() -> None:
+    added = add_node(slice=0, tier="spare", at=state("WAITING"))
+    events = on_tiers(4, 4, "half", "whole", faults=[added]).events
+    assert used(events) == [["s01"]]
+    reason = next(
+        e.record for e in events if isinstance(e, LogRecord) and e.record["kind"] == "attempt_started"
+    )["reason"]
+    assert reason.endswith("; slice s00 does not count: worker 2 (node 00020002) is not labelled tier=spare")
+
+
+def test_a_host_in_the_place_of_a_lost_one_is_of_its_slice_s_tier() -> None:
+    assert used(on_tiers(4, 4, "half", "whole", faults=[add_node(slice=0, at=state("WAITING"))]).events) == [
+        ["s00"]
+    ]
+
+
 def test_a_driver_that_is_stopped_reserves_no_slice_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it gives reservations up that it has not heard of, and takes a slice twice when it goes on."""
     ask = SliceReservations.ask
 
-    def ask_and_stop(reservations: SliceReservations, unit: int, avoid: tuple[str, ...]) -> None:
-        ask(reservations, unit, avoid)
+    def ask_and_stop(reservations: SliceReservations, unit: int, tier: str, avoid: tuple[str, ...]) -> None:
+        ask(reservations, unit, tier, avoid)
         driver.freeze()
 
     monkeypatch.setattr(SliceReservations, "ask", ask_and_stop)

@@ -278,8 +278,8 @@ class SimulatedDriver:
             self.feed(ev.NodesChanged(*seen))
 
     @own
-    def _tell_nodes(self) -> None:
-        """The answer to who asks."""
+    def tell_nodes(self) -> None:
+        """The answer to who asks, or has to know anew why slices do not count."""
         self._looked_at, self._view = self.world.cluster.view, self._seen()
         self.feed(ev.NodesChanged(*self._view))
 
@@ -378,7 +378,7 @@ class SimulatedDriver:
                 for agent in self.leases.of(attempt):
                     agent.down(agent.kill, attempt)
             case ev.LookAtNodes():
-                self.world.timeline.later(self.world.draw(self.world.pace.message), self._tell_nodes)
+                self.world.timeline.later(self.world.draw(self.world.pace.message), self.tell_nodes)
             case ev.TakeStacks(attempt):
                 for agent in self.leases.of(attempt):
                     agent.down(agent.take_stacks, attempt)

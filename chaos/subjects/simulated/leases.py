@@ -61,7 +61,9 @@ class SimulatedLeases:
         if self.slices is None:
             self.world.cluster.request(unit.lease)
         else:
-            self.slices.ask(number, avoid)
+            if tier != self.slices.tier:
+                self.world.timeline.later(self.world.draw((0.01, 0.1)), self._driver.tell_nodes)
+            self.slices.ask(number, tier, avoid)
 
     def probe(self, number: int) -> None:
         if number in self.units:

@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 from shaketable.chaos.subjects.simulated.process import Process, own
 from shaketable.chaos.subjects.simulated.world import World
+from shaketable.clusters.protocol import TIER_LABEL
 from shaketable.clusters.simulated_nodes import Lease
 from shaketable.runtime import slices
 from shaketable.runtime.allotment import RESERVED_WITHIN_S, Allotment
+from shaketable.runtime.labels import lacking
 from shaketable.runtime.topology import SliceShape
 
 LOOK_S = 0.5  # between two looks at the slices that there are
@@ -31,10 +33,12 @@ class SliceReservations:
         self.process = process
         self._allotment = Allotment()
         self._looking = False
+        self.tier = ""  # whose slices may be had now; empty: any
         self._seen: object = None
         self._last = slices.Count(())
 
-    def ask(self, unit: int, avoid: tuple[str, ...]) -> None:
+    def ask(self, unit: int, tier: str, avoid: tuple[str, ...]) -> None:
+        self.tier = tier
         self._allotment.ask(unit, avoid)
         self._look_in(self._world.draw((0.01, 0.1)))
 
@@ -80,18 +84,19 @@ class SliceReservations:
     def _count(self) -> slices.Count:
         """Anew where something has changed."""
         cluster = self._world.cluster
-        seen = cluster.view, cluster.moves, tuple(self._allotment.given.items())
+        seen = cluster.view, cluster.moves, self.tier, tuple(self._allotment.given.items())
         if seen != self._seen:
             self._seen, self._last = seen, self._count_anew()
         return self._last
 
     def _count_anew(self) -> slices.Count:
+        selector = ((TIER_LABEL, self.tier),) if self.tier else ()
         held = {node for each in self._allotment.given.values() for node in each.node_ids}
         hosts = [
             slices.Host(
                 node.node_id, node.slice, node.worker, node.topology, node.pod_type, node.chips,
                 node.chips if node.node_id in held else node.chips - node.taken if node.lease is None else 0.0,
-                node.seen == "alive", node.seen_draining,
+                node.seen == "alive", node.seen_draining, lacking({TIER_LABEL: node.tier}, selector),
             )
             for node in self._world.cluster.all_nodes()
         ]  # fmt: skip

@@ -93,6 +93,12 @@ def foreign_slice_counted(slices: Any) -> None:
     _count_as_if(slices, lambda host, shape: _but(host, pod_type=shape.pod_type))
 
 
+@defect("slices", BUDGET, on_slices=True)
+def tier_of_slices_ignored(slices: Any) -> None:
+    """a slice counts whatever the tier of its hosts"""
+    _count_as_if(slices, lambda host, shape: _but(host, lacks=""))
+
+
 @defect("allotment", LIVE, GROWS, BUDGET, on_slices=True)
 def no_exclusion(allotment: Any) -> None:
     """a slice that could not be had, or on which agents do not start, is taken again at once"""
