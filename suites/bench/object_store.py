@@ -2,7 +2,7 @@
 turn. Ours also hashes every byte, and a restore compares it with the commit.
 
 The server is moto's, in a process of its own; it is slow, and the same for both sides, but for this: it reads the whole
-object for every range of it, so a restore, which asks for parts, looks the worse the larger the file is.
+object for every range of it, so a restore of more than one segment (64 MiB) looks the worse the larger the file is.
 """
 
 from __future__ import annotations
