@@ -24,6 +24,7 @@ from shaketable.runtime import (
     FailureConfig,
     RunConfig,
     ScalingConfig,
+    Tier,
     get_context,
     rayview,
     report,
@@ -121,6 +122,36 @@ def test_a_run_takes_the_whole_slice_beside_a_broken_one_and_ranks_go_by_worker_
     assert [(tmp_path / f"world-2-rank-{rank}").read_text() for rank in (0, 1)] == ["b/0/2x4", "b/1/2x4"]
     assert cluster.leftovers() == []
     remove(cluster, *broken, *good)
+
+
+def fail_on_a(config: dict[str, Any]) -> None:
+    """A word about where each rank is; for rank 1 on slice a that is the end of it."""
+    slice_, rank = os.environ["TPU_NAME"], get_context().get_world_rank()
+    Path(config["directory"], f"{slice_}-rank-{rank}").write_text(os.environ["TPU_WORKER_ID"])
+    if slice_ == "a" and rank == 1:
+        raise ValueError("not here")
+    report({"slice": slice_})
+
+
+def test_a_spent_budget_moves_a_run_to_the_slices_of_the_next_tier(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    hosts = [*add(cluster, "a"), *add(cluster, "a2"), *add(cluster, "b")]
+    label = "ray.io/tpu-slice-name"
+    tiers = [Tier("spot", {label: "a"}), Tier("on-demand", {label: "in(b, c)"})]
+    result = ElasticTrainer(
+        fail_on_a, {"directory": str(tmp_path)},
+        scaling_config=ScalingConfig(
+            num_workers=2, use_tpu=True, accelerator_type="TPU-V6E", topology="2x4", chips_per_host=4
+        ),
+        run_config=RunConfig(
+            name="tiers", storage_path=str(tmp_path), failure_config=FailureConfig(tiers=tiers)
+        ),
+    ).fit()  # fmt: skip
+    assert result.metrics == {"slice": "b"}
+    assert {each.name for each in tmp_path.glob("*-rank-1")} == {"a-rank-1", "b-rank-1"}
+    assert cluster.leftovers() == []
+    remove(cluster, *hosts)
 
 
 def test_a_run_grows_by_a_whole_slice_and_not_by_a_host(cluster: LocalCluster, tmp_path: Path) -> None:
