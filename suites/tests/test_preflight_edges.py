@@ -97,3 +97,15 @@ def test_what_the_larger_nodes_leave_of_the_limit_is_all_that_the_smaller_ones_g
     assert [one.field for one in found(tmp_path, text, 1, cap + 4, GPU)] == [
         "max_workers of the whole cluster"
     ]
+
+
+def test_what_the_others_hold_is_counted_in_workers_and_not_in_nodes(tmp_path: Path) -> None:
+    text = types(20, big="resources: {GPU: 4}, max_workers: 2", small="resources: {GPU: 1}, max_workers: 9")
+    [problem] = found(tmp_path, text, 1, 20, GPU)
+    assert (problem.field, problem.change) == ("max_workers of small", "max_workers: 12")
+    assert problem.matter == "room for 17 workers: the training never grows to 20"
+
+
+def test_of_what_a_node_has_just_enough_it_lacks_nothing(tmp_path: Path) -> None:
+    [problem] = found(tmp_path, types(4, a="resources: {CPU: 1}"), 1, 4, {**CPU, **GPU})
+    assert problem.matter == "a node has GPU 0, a worker asks for GPU 1: the training never starts"
