@@ -164,4 +164,4 @@ def finished_run_reopened(runlog: Any) -> None:
 @defect("agent", "liveness", WRITER, experiment="driver-frozen", tried="local", within_s=90)
 def lease_not_given_back(agent: Any) -> None:
     """an agent that has heard no driver for longer than its lease ends, and the placement group stays"""
-    replace(agent, "_give_back", lambda original: lambda place: None)
+    replace(agent, "_give_back", lambda original: lambda lease: None)

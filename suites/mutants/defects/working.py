@@ -7,10 +7,10 @@ from typing import Any
 from shaketable.suites.mutants.defining import defect, replace
 
 
-@defect("agent", "liveness", "grow-back", experiment="node-added", tried="local", within_s=60)
-def workers_not_killed(agent: Any) -> None:
+@defect("agentloop", "liveness", "grow-back", experiment="node-added", tried="local", within_s=60)
+def workers_not_killed(agentloop: Any) -> None:
     """workers of an attempt that is over are left alone"""
-    replace(agent, "_killpg", lambda original: lambda pid: None)
+    replace(agentloop, "_killpg", lambda original: lambda pid: None)
 
 
 @defect("session", "metrics-match", experiment="torch-ddp-worker-crash", tried="local")
