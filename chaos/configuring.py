@@ -309,6 +309,10 @@ def _check_job(made: Configuration, where: str) -> None:
     """A job that nobody can find is found out before a cluster is started."""
     if made.cwd and not Path(made.cwd).is_dir():
         raise ExperimentError(f"{where}: cwd {made.cwd!r}: there is no such directory on this machine")
+    if made.step_key and is_bundled(made.job):
+        raise ExperimentError(
+            f"{where}: step_key {made.step_key!r} is for a job of one's own; {made.job} says its steps itself"
+        )
     if is_pickled(made.job):
         return
     if is_command(made.job):

@@ -104,6 +104,10 @@ def test_an_undeclared_variable_is_an_error_that_names_the_nearest() -> None:
         ({"job": "my_job"}, "job must be written package.module:function"),
         ({"job": "no_such_package.job:train"}, "there is no module 'no_such_package.job'"),
         ({"job_config": 3}, "must be a mapping such as {steps: 40}"),
+        (
+            {"step_key": "epoch"},
+            "step_key 'epoch' is for a job of one's own; shaketable.workloads:hash_chain",
+        ),
         ({"job_config": {"stepz": 4}}, "job_config: hash_chain: unknown job_config ['stepz']; known are ["),
         ({"job_config": {"steps": "many"}}, "job_config: steps: must be a whole number from 0, not 'many'"),
         ({"job_config": {"steps": 0}}, "job_config: hash_chain: job_config steps is 0, must be at least 1"),
