@@ -184,9 +184,11 @@ class TimerFired(msgspec.Struct, frozen=True, gc=False):
 
 
 class LoopPaused(msgspec.Struct, frozen=True, gc=False):
-    """The executor's own loop did not turn for so long: nobody's silence counts in that time (protocols 2.3)."""
+    """The executor's own loop did not turn for so long: nobody's silence counts in that time (protocols 2.3). With
+    `silent` false it did, but could not tell workers to go on."""
 
     seconds: float
+    silent: bool = True
 
 
 class Interrupted(msgspec.Struct, frozen=True, gc=False):
@@ -277,7 +279,10 @@ class HoldAt(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelHold(msgspec.Struct, frozen=True, gc=False):
+    """`at_s`: when that was decided; the workers stand still until they hear of it, which a record may put off."""
+
     attempt: int
+    at_s: float
 
 
 class NotifyPreemption(msgspec.Struct, frozen=True, gc=False):

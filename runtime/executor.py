@@ -305,8 +305,9 @@ class Executor:
                 self._tell(attempt, msg.HoldBegin(attempt=attempt))
             case ev.HoldAt(attempt, index):
                 self._tell(attempt, msg.HoldUntil(attempt=attempt, index=index))
-            case ev.CancelHold(attempt):
+            case ev.CancelHold(attempt, at_s):
                 self._tell(attempt, msg.HoldCancelled(attempt=attempt))
+                self._post(_Call(lambda: self._held(attempt, time.monotonic() - at_s)))
             case ev.NotifyPreemption(attempt, deadline_s, node_ids):
                 self._tell(attempt, _notice(attempt, deadline_s, node_ids))
             case ev.DeleteCheckpoint(checkpoint):
@@ -315,6 +316,12 @@ class Executor:
                 self._warn(text)
             case ev.FinishRun():
                 self._outcome = command
+
+    def _held(self, attempt: int, seconds: float) -> None:
+        """For so long after that was over, because a record had to be durable first."""
+        live = self.controller.attempt
+        if live is not None and live.number == attempt:
+            self._feed(ev.LoopPaused(seconds, silent=False))
 
     def _warn(self, text: str) -> None:
         print(f"shaketable: {self._config.name}: {text}", flush=True)

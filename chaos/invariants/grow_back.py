@@ -105,15 +105,16 @@ def _left_too_soon(history: History) -> str | None:
 
 
 def _only_notice(history: History, attempt: Attempt) -> FaultInjected | None:
-    """The notice for which the attempt was left, if nothing else was done to it, and no node had been lost shortly
-    before it, which may be noticed late."""
+    """The notice for which the attempt was left, if it was for one node (notices of two are not read at once), nothing
+    else was done to it, and no node had been lost shortly before it, which may be noticed late."""
     if attempt.end is None or attempt.end.cause != "preempted":
         return None
     hits = [e for e in history.all(FaultInjected) if e.name not in TAKES_NOTHING and e.at_s <= attempt.end_s]
     during = [event for event in hits if event.at_s >= attempt.begin_s]
     since_s = attempt.begin_s - NOTICED_WITHIN_S
     lost = [e for e in hits if e.name in TAKES_NODES and since_s <= e.at_s < attempt.begin_s]
-    return during[0] if len(during) == 1 and during[0].ranks and not lost else None
+    alone = len(during) == 1 and len(during[0].nodes) == 1 and during[0].ranks and not lost
+    return during[0] if alone else None
 
 
 def _disturbed(history: History, from_s: float, to_s: float) -> bool:

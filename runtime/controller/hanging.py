@@ -1,7 +1,7 @@
 """Hangs: nobody has died, and nobody gets any further. Who is late is asked for its stack, named and ended. Pure.
 
 Progress is that of the slowest rank, by its reports. What is waited for on purpose is not counted: a checkpoint under
-way (the storage may be slow), a pause of our own loop.
+way (the storage may be slow), a hold that is over before its workers can be told, a pause of our own loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN = 8  # ranks
 def on_paused(m: Model, event: ev.LoopPaused) -> None:
     attempt = m.live
     attempt.moved_s = min(m.now, attempt.moved_s + event.seconds)
-    if event.seconds >= m.settings.lease_s:
+    if event.silent and event.seconds >= m.settings.lease_s:
         attempt.paused_s, attempt.leaving_until_s = event.seconds, m.now + m.settings.heartbeat_timeout_s
         attempt.abandoned = bool(attempt.gone)  # what had closed meanwhile may be found before the pause is
     if attempt.hang is not None:  # what was asked then has not had its time either

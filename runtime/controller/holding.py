@@ -136,7 +136,7 @@ def try_leave_hold(m: Model) -> None:
     if all_there and hold.target not in attempt.candidates and not hold.patient:
         # Nobody gave one: the function does not look. Its next commit will do.
         hold.patient = True
-        m.do(ev.CancelHold(attempt.number))
+        m.do(ev.CancelHold(attempt.number, m.now))
 
 
 def _leave_or_stay(m: Model, hold: Hold) -> None:
@@ -166,7 +166,7 @@ def on_hold_deadline(m: Model) -> None:
 
 def cancel_hold(m: Model, why: str) -> None:
     m.do(ev.Warn(why))
-    m.do(ev.CancelHold(m.live.number))
+    m.do(ev.CancelHold(m.live.number, m.now))
     m.timer("hold", None)
     m.live.hold = None
     m.state = RUNNING

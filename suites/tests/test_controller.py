@@ -150,9 +150,10 @@ def test_a_loss_is_the_cause_when_ray_does_not_say_in_time_whether_it_was_announ
         ([ev.LoopPaused(40.0), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], False),
         ([ev.AgentLost(100, "broke"), ev.LoopPaused(40.0), ev.AgentLost(101, "broke")], False),
         ([ev.LoopPaused(29.0), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], True),
+        ([ev.LoopPaused(40.0, silent=False), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], True),
         ([ev.LoopPaused(40.0), ev.WorkerFailed(1, 0, "a bug"), ev.WorkersStopped(1, 0), ev.WorkersStopped(1, 1)], True),
     ],
-    ids=["heard of at once", "found before the pause is", "a shorter pause", "a bug"],
+    ids=["heard of at once", "found before the pause is", "a shorter pause", "heard meanwhile", "a bug"],
 )  # fmt: skip
 def test_no_node_is_to_blame_where_agents_left_a_driver_that_stood_still(
     events: list[ev.Event], blamed: bool

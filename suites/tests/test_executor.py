@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import selectors
 import socket
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,15 +20,19 @@ from shaketable.runtime.settings import settings_of
 from shaketable.suites.tests.log_examples import CONFIGURATION
 
 
+def executor_in(directory: Path) -> Executor:
+    log, _ = open_run(directory / "run", CONFIGURATION)
+    config = RunConfig(name="run", storage_path=str(directory))
+    settings = settings_of(config, ScalingConfig(num_workers=2), jitter=0.0, wall_ahead_s=0.0)
+    return Executor(Job(b"", (), {}, ()), config, settings, log)
+
+
 @pytest.mark.parametrize("another", [True, False])
 def test_a_driver_that_goes_on_looks_for_a_newer_one_before_it_hears_anybody(
     tmp_path: Path, another: bool
 ) -> None:
     """Protocols 2.1: what it hears first may have it command agents that another driver has by now."""
-    log, _ = open_run(tmp_path / "run", CONFIGURATION)
-    config = RunConfig(name="run", storage_path=str(tmp_path))
-    settings = settings_of(config, ScalingConfig(num_workers=2), jitter=0.0, wall_ahead_s=0.0)
-    executor = Executor(Job(b"", (), {}, ()), config, settings, log)
+    executor = executor_in(tmp_path)
     executor._leases = Leases(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
     executor._feed(ev.Begin())
     heard: list[str] = []
@@ -37,7 +43,7 @@ def test_a_driver_that_goes_on_looks_for_a_newer_one_before_it_hears_anybody(
         executor._post(_Call(lambda: heard.append("its log")))
         if another:
             open_run(tmp_path / "run", CONFIGURATION)
-        executor._last_turn_s -= 10 * config.fence_check_s
+        executor._last_turn_s -= 10 * executor._config.fence_check_s
         executor._turn()
     if another:
         assert executor._outcome is not None and executor._outcome.outcome == "fenced"
@@ -45,3 +51,20 @@ def test_a_driver_that_goes_on_looks_for_a_newer_one_before_it_hears_anybody(
     else:
         assert executor._outcome is None
         assert heard == ["an agent", "its log"]
+
+
+def test_a_hold_that_a_slow_record_made_longer_is_no_hanging_of_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = executor_in(tmp_path)
+    fed: list[ev.Event] = []
+    monkeypatch.setattr(executor, "controller", SimpleNamespace(attempt=SimpleNamespace(number=2)))
+    monkeypatch.setattr(executor, "_feed", fed.append)
+    for attempt in (1, 2):
+        executor._execute(ev.CancelHold(attempt, time.monotonic() - 7.0))
+        call = executor._queue.get_nowait()
+        assert isinstance(call, _Call)
+        call.call()
+    (pause,) = fed
+    assert isinstance(pause, ev.LoopPaused) and not pause.silent
+    assert pause.seconds == pytest.approx(7.0, abs=5.0)

@@ -244,18 +244,16 @@ class SimulatedDriver:
             self.leases.run_out()
 
     def thaw(self) -> None:
-        """It finds in its sockets what was sent meanwhile, then that its loop stood still, then all the rest."""
+        """It sees first that its loop stood still, then what lies in its sockets, then all the rest."""
         if not self.frozen:
             return
         gap_s, put_off = self.world.timeline.now - self._frozen_s, self.process.put_off
         self.process.frozen, self.process.put_off = False, []
-        read = [each for each in put_off if each[0].__name__ in FROM_SOCKETS]
-        for method, arguments in read:
-            method(*arguments)
-        self.paused(gap_s)
         if gap_s > self.fence_check_s:
             self.check_fence()
-        for method, arguments in [each for each in put_off if each not in read]:
+        self.paused(gap_s)
+        read = [each for each in put_off if each[0].__name__ in FROM_SOCKETS]
+        for method, arguments in (*read, *(each for each in put_off if each not in read)):
             method(*arguments)
 
     @own
@@ -386,12 +384,20 @@ class SimulatedDriver:
                 self._tell(attempt, "hold")
             case ev.HoldAt(attempt, index):
                 self._tell(attempt, "hold_until", index)
-            case ev.CancelHold(attempt):
+            case ev.CancelHold(attempt, at_s):
                 self._tell(attempt, "cancel_hold")
+                if (late_s := self.world.timeline.now - at_s) > 0:
+                    self.world.timeline.later(0.0, self._held, attempt, late_s)
             case ev.DeleteCheckpoint(checkpoint):
                 self.world.timeline.later(self.world.draw(self.world.pace.append), self._delete, checkpoint)
             case ev.FinishRun():
                 self._finish(command)
+
+    @own
+    def _held(self, attempt: int, seconds: float) -> None:
+        live = self._controller.attempt if self._controller is not None else None
+        if live is not None and live.number == attempt:
+            self.feed(ev.LoopPaused(seconds, silent=False))
 
     @own
     def _delete(self, checkpoint: str) -> None:
