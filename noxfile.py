@@ -80,7 +80,7 @@ def minio(session: nox.Session) -> None:
 
 @nox.session
 def examples(session: nox.Session) -> None:
-    """Every job of docs/examples, whole and with each bug planted in it, through an experiment: about half an hour."""
+    """Every job of docs/examples, whole and with each bug planted in it, through an experiment. Takes up to an hour."""
     _install(session, "chaos", "explore", "torch", "jax", "ray-train", tools="examples")
     session.env.update(SHAKETABLE_EXAMPLES="all", SHAKETABLE_ON_DEMAND="1")
     files = [f"src/shaketable/suites/tests/test_{name}.py" for name in ("planted_bugs", "examples")]
