@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -101,11 +101,12 @@ def test_what_stays_frozen_never_grows() -> None:
 
 
 def left(
-    after_s: float, deadline_s: float | None = 30.0, least: int = 3, also: str = "", **story: Any
-) -> Story:
+    after_s: float, deadline_s: float | None = 30.0, least: int = 3, also: str = "",
+    hit: Sequence[int] = (3,), **story: Any,
+) -> Story:  # fmt: skip
     """Announced, committed, and left so long after the notice. `also`: what else was done to it."""
     told = Story(num_workers=[least, 3], **story).launch().wait(100).attempt(3).steps(1, 2)
-    told.fault("drain_node", ranks=[2], nodes=[3], deadline_s=deadline_s).wait(after_s)
+    told.fault("drain_node", ranks=[2], nodes=list(hit), deadline_s=deadline_s).wait(after_s)
     told = told.fault(also, ranks=[2]) if also else told
     return told.drive(h.StateChanged(term=1, state="STOPPING")).end("preempted", "max_preemption_failures")
 
@@ -122,9 +123,12 @@ def test_a_run_that_leaves_an_announced_node_only_to_wait_for_another_is_caught(
     "story",
     [
         left(2.0, least=2), left(2.0, nodes=4), left(10.0), left(2.0, deadline_s=None), left(2.0, deadline_s=6.0),
-        left(2.0, also="sigkill_worker"),
+        left(2.0, also="sigkill_worker"), left(2.0, hit=(2, 3)),
     ],
-    ids=["enough are left", "another is there", "in time", "no deadline", "too short", "more was done to it"],
+    ids=[
+        "enough are left", "another is there", "in time", "no deadline", "too short", "more was done to it",
+        "notices of two",
+    ],
 )  # fmt: skip
 def test_a_node_may_be_left_early_where_that_is_no_loss(story: Story) -> None:
     assert grow_back(story.history).status != "FAIL"

@@ -31,9 +31,11 @@ from shaketable.chaos.history import (
 from shaketable.chaos.judge import judge
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 from shaketable.chaos.simulation import Weather
+from shaketable.chaos.subjects.simulated.driver import SimulatedDriver
 from shaketable.chaos.subjects.simulated.faults import INJECTIONS, SigkillWorker
 from shaketable.chaos.subjects.simulated.run import SimulatedRun
 from shaketable.chaos.subjects.simulated.world import Chance, Pace
+from shaketable.runtime import events as ev
 from shaketable.suites.catalogue import catalogue
 
 SIMULATED = [entry.path for entry in catalogue() if not simulation.not_simulated(load(entry.path).plan)]
@@ -163,6 +165,34 @@ def test_a_driver_that_goes_on_hears_that_it_stood_still_before_it_looks_at_the_
     events = play(Plan("stopped", configuration, faults, Expect()), weather)
     assert [event.cause for event in events if isinstance(event, AttemptEnded)] == ["driver_lost", "finished"]
     assert judge(events).verdict == "PASS"
+
+
+def test_a_driver_that_goes_on_hears_of_that_before_it_reads_its_sockets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the executor does; else what it reads may have it stopped again before it knows."""
+    fed: list[ev.Event] = []
+    feed = SimulatedDriver.feed
+
+    def heard(driver: SimulatedDriver, event: ev.Event) -> None:
+        fed.append(event)
+        feed(driver, event)
+
+    monkeypatch.setattr(SimulatedDriver, "feed", heard)
+    run = SimulatedRun(
+        Configuration(cluster="simulated", nodes=1, num_workers=1), random.Random(0), lambda event: None,
+        lambda step, world_size: None, lambda launch, code: None,
+        settings={"driver_lease_s": 60.0}, chance=Chance(), failed_by_weather=lambda fault, worker: None,
+    )  # fmt: skip
+    driver = run.start_driver({})
+    while ev.ReportReceived not in map(type, fed):
+        run.timeline.run(run.timeline.now + 0.1, lambda: False)
+    driver.freeze()
+    fed.clear()
+    run.timeline.run(run.timeline.now + 20.0, lambda: False)
+    assert fed == []
+    driver.thaw()
+    assert isinstance(fed[0], ev.LoopPaused) and ev.ReportReceived in map(type, fed)
 
 
 @pytest.mark.parametrize("seed", range(4))
