@@ -134,9 +134,7 @@ def test_a_client_that_retries_gets_through_a_fifth_of_failures(gateway: Gateway
     for name in ("a", "b"):
         obstore.put(store, name, data)
         assert bytes(obstore.get(store, name).bytes()) == data
-    for name in map(
-        str, range(100)
-    ):  # buckets have chance names, and keys decide: so many cannot all be spared
+    for name in map(str, range(100)):  # which are hit is chance, as the bucket's name is; not that some are
         obstore.put(store, name, b"x")
     assert sum(each.done for each in struck) >= 3
 
