@@ -21,7 +21,7 @@ ANSWER_S = 30.0  # a GCS on a machine where ten nodes start at once has needed m
 
 # Detached helpers that Ray itself leaves on a cluster by design; no subject can be blamed for them.
 RAYS_OWN = frozenset({"AutoscalingCoordinator", "_AutoscalingCoordinatorActor", "PlacementGroupCleaner"})
-REQUESTED = "pending demand from request_resources"
+REQUESTED = "pending demand from request_resources"  # no-leaks, which is pure, says it once more
 DEAD_ACTOR, REMOVED_GROUP, DEAD_NODE = "DEAD", "REMOVED", "DEAD"
 
 T = TypeVar("T")

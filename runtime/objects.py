@@ -86,23 +86,20 @@ def read(path: ObjectPath, within_s: float | None = None) -> bytes:
 
 def stream(path: ObjectPath, start: int, length: int) -> Iterator[memoryview]:
     """A part of a large object in order, in pieces of PART bytes or so; what breaks off is asked for from there on.
-    Raises FileNotFoundError, StorageUnavailable."""
+    Less than `length` where the object ends before. Raises FileNotFoundError, StorageUnavailable."""
     at, end = start, start + length
     answer: Iterator[Any] | None = None
 
     def more() -> memoryview:
         nonlocal answer
-        try:
-            if answer is None:
-                whole = obstore.get(_store(path, large=True), path.key, options={"range": (at, end)})
-                answer = iter(whole.stream(PART))
-            return memoryview(next(answer))
-        except BaseException:
-            answer = None
-            raise
+        rest, answer = answer, None  # of one that breaks off nothing is left
+        if rest is None:
+            whole = obstore.get(_store(path, large=True), path.key, options={"range": (at, end)})
+            rest = iter(whole.stream(PART))
+        piece, answer = next(rest, b""), rest
+        return memoryview(piece)
 
-    while at < end:
-        piece = _patiently("get", path, more)
+    while at < end and (piece := _patiently("get", path, more)):
         at += len(piece)
         yield piece
 

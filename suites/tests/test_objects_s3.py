@@ -211,6 +211,17 @@ def test_a_stream_that_breaks_off_goes_on_from_there(s3: str, monkeypatch: pytes
     assert asked[0] == 3 and len(asked) > 1 and asked == sorted(set(asked))
 
 
+def test_an_object_that_has_become_shorter_since_it_was_looked_at_is_corrupt(
+    run: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = committed(run, state_in(tmp_path / "state", objects.PART + 9))
+    path = run / CHECKPOINTS / commit.checkpoint / "large"
+    objects.write(path, objects.read(path)[:-5])
+    monkeypatch.setattr(objects, "size", lambda _: objects.PART + 9)
+    with pytest.raises(CheckpointCorrupt):
+        checkpoints.restore(run, commit, tmp_path / "cache")
+
+
 @pytest.mark.parametrize("large", [0, objects.PART + 1])
 @pytest.mark.parametrize("damage", ["changed", "truncated", "grown", "deleted"])
 def test_a_damaged_object_is_corrupt(run: ObjectPath, tmp_path: Path, damage: str, large: int) -> None:
