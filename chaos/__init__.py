@@ -1,0 +1,1 @@
+"""The harness: faults, history, invariants, subjects, simulation and exploration."""

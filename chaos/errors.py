@@ -23,5 +23,8 @@ def shown(mapping: object) -> str:
     """A small mapping as it stands in an experiment file: `{step: 12}`."""
     if not isinstance(mapping, dict):
         return repr(mapping)
-    return "{" + ", ".join(f"{key}: {shown(value) if isinstance(value, dict) else value}"
-                           for key, value in mapping.items()) + "}"  # fmt: skip
+    return (
+        "{"
+        + ", ".join(f"{key}: {shown(value) if isinstance(value, dict) else value}" for key, value in mapping.items())
+        + "}"
+    )

@@ -5,65 +5,95 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+from shaketable.chaos.constraints import (
+    Bounds,
+    Budget,
+    Charges,
+    Chips,
+    Count,
+    Kept,
+    Nodes,
+    Quarantine,
+    Seconds,
+    SecondsOrNull,
+    SecondsOrOff,
+    Settings,
+    Tiers,
+    Tolerance,
+)
 from shaketable.clusters.slice_states import SliceState
 
 Outcome = Literal["finished", "failed", "interrupted"]
 StorageKind = Literal["directory", "disk", "s3"]
-# {"rank": 1} | {"node": 2} | {"slice": 1, "host": 0} | {"slice": 1} | {"random": 2}   (validated by chaos/targets.py)
+# {"rank": 1} | {"node": 2} | {"slice": 1, "host": 0} | {"slice": 1} | {"random": 2}   (validated by
+# chaos/injection/targets.py)
 Target = dict[str, Any]
-Trigger = dict[str, Any]  # {"step": 12} | {"event": "upload_started", "nth": 2} | {"state": "RESTARTING"}
+# {"step": 12} | {"event": "upload_started", "nth": 2} | {"state": "RESTARTING"}
+Trigger = dict[str, Any]
 
 
-ATTACH = "attach"  # cluster: attach:10.0.0.1:6379
+# cluster: attach:10.0.0.1:6379
+ATTACH = "attach"
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The flat `configuration` of an experiment file; every key may be overridden with `--var key=value`."""
+    """The flat `configuration` of an experiment file; every key may be overridden with `--var key=value`. The types say
+    what a value may be (`constraints.py`)."""
 
     subject: Literal["bundled", "ray-train"] = "bundled"
     cluster: str = "local"
-    seed: int = 0
+    seed: Count = 0
     job: str = "shaketable.workloads:hash_chain"
-    job_config: dict[str, Any] = field(default_factory=dict)
-    nodes: int = 3
-    num_workers: int | tuple[int, int] = (1, 3)
-    max_failures: int = 0
-    max_preemption_failures: int = -1
-    max_start_failures: int = 10
-    max_failures_without_progress: int = -1
-    tiers: tuple[
-        dict[str, Any], ...
-    ] = ()  # name, nodes, and what a Tier of the runtime takes; nodes in this order
-    budget_window_s: float | None = None
-    node_quarantine: dict[str, Any] | None = None  # what a Quarantine of the runtime takes
-    num_to_keep: int | None = None
-    elastic_resize_monitor_interval_s: float = 1.0
-    heartbeat_timeout_s: float = 5.0
-    notice_window_s: float = 0.0
-    replacement_wait_s: float = 0.0
-    storage: StorageKind = "directory"  # what the run is kept in (chaos/storage.py)
-    storage_outage_s: float = 600.0
-    hang_timeout_s: float | None = None
-    first_step_timeout_s: float = 600.0
+    job_config: Settings = field(default_factory=dict)
+    nodes: Nodes = 3
+    num_workers: Bounds = (1, 3)
+    max_failures: Budget = 0
+    max_preemption_failures: Budget = -1
+    max_start_failures: Budget = 10
+    max_failures_without_progress: Budget = -1
+    # The nodes are of the tiers in this order.
+    tiers: Tiers = ()
+    budget_window_s: SecondsOrNull = None
+    node_quarantine: Quarantine | None = None
+    num_to_keep: Kept = None
+    elastic_resize_monitor_interval_s: Seconds = 1.0
+    heartbeat_timeout_s: Seconds = 5.0
+    notice_window_s: SecondsOrOff = 0.0
+    replacement_wait_s: SecondsOrOff = 0.0
+    # What the run is kept in (chaos/storage/place.py).
+    storage: StorageKind = "directory"
+    storage_outage_s: Seconds = 600.0
+    hang_timeout_s: SecondsOrNull = None
+    first_step_timeout_s: Seconds = 600.0
     # On TPU slices; empty: not. A slice's hosts have so many chips each, and one worker.
     accelerator_type: str = ""
     topology: str = ""
-    chips_per_host: int = 4
-    slices: tuple[SliceState, ...] = ()  # what the cluster begins with; empty: the nodes make whole ones
+    chips_per_host: Chips = 4
+    # What the cluster begins with; empty: the nodes make whole ones.
+    slices: Annotated[tuple[SliceState, ...], Meta(description="a list such as [whole, half]")] = ()
     # What only a job of one's own needs. A file that does not name these may still be given them on the command line.
-    cwd: str = ""  # where a command runs, and where a function is imported from besides what is installed
-    step_key: str = ""  # the reported metric that is the step; empty: the report index
-    metrics_tolerance: float = (
-        0.0  # relative, for metrics-match; 0: to the bit, where both runs kept one world size
-    )
-    triggers_of: int = (
-        0  # the triggers' steps are those of a run of so many; scaled to the job's. 0: as they stand
-    )
-    within_s: float = 0.0  # instead of the verdict's own; 0: that one
-    control: bool = True  # the job once without faults, before everything else
+    # Where a command runs, and where a function is imported from besides what is installed.
+    cwd: str = ""
+    # The reported metric that is the step; empty: the report index.
+    step_key: str = ""
+    # Relative, for metrics-match; 0: to the bit, where both runs kept one world size.
+    metrics_tolerance: Tolerance = 0.0
+    # The triggers' steps are those of a run of so many; scaled to the job's. 0: as they stand.
+    triggers_of: Count = 0
+    # Instead of the verdict's own; 0: that one.
+    within_s: SecondsOrOff = 0.0
+    # The job once without faults, before everything else.
+    control: bool = True
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The fewest and the most workers."""
+        return (self.num_workers, self.num_workers) if isinstance(self.num_workers, int) else self.num_workers
 
     @property
     def attach(self) -> str:
@@ -106,9 +136,16 @@ class Expect:
     """What is particular to this experiment; all applicable invariants are judged besides."""
 
     outcome: Outcome = "finished"
-    charged: dict[str, int] = field(default_factory=dict)  # per account, whole run; absent accounts: 0
-    steps_lost: int | None = None  # at most this many steps were done twice because of the faults; None: any
-    within_s: float = 300.0  # hangs, never slowness
+    # Per account, over the whole run; absent accounts: 0.
+    charged: Charges = field(default_factory=dict)
+    # At most this many steps were done twice because of the faults; None: any.
+    steps_lost: Annotated[Count | None, Meta(description="a whole number from 0, or null for any")] = None
+    # Hangs, never slowness.
+    within_s: Seconds = 300.0
+    # Which driver, counted from 1, came to that outcome; None: any.
+    driver: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="a whole number from 1, or null for any")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +161,11 @@ Verdict = Literal["PASS", "FAIL", "INVALID"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One invariant's answer. `status`: PASS, FAIL, or NOT APPLICABLE with the reason why."""
+    """One invariant's answer. `status`: PASS, FAIL, NOT APPLICABLE with the reason why, or INVALID where the invariant
+    itself broke."""
 
     invariant: str
-    status: Literal["PASS", "FAIL", "NOT APPLICABLE"]
+    status: Literal["PASS", "FAIL", "NOT APPLICABLE", "INVALID"]
     reason: str
 
 
@@ -135,7 +173,7 @@ class Finding:
 class Judgement:
     """The verdict on one experiment with one sentence of reason, and every invariant's own answer. `missed`: what is
     wrong beyond the invariants, in the same form: an argument of `verdict` that did not come true (`outcome`,
-    `charged`, `steps_lost`), or `took_place` where the experiment did not."""
+    `charged`, `steps_lost`), or `carried_out` where the experiment did not."""
 
     verdict: Verdict
     reason: str

@@ -1,8 +1,9 @@
 """The checks that every kind of cluster must pass, as functions over the protocol.
 
-Each takes a running cluster and `fresh`, which gives it a new node that it may hurt, and leaves the others as they
-were, so that they run in any order on one cluster; `check_teardown` comes last and closes it. A test suite calls them
-one by one. A kind of cluster that cannot do what a check is about raises `Unsupported`, and all is as before.
+Each takes a running cluster and `fresh`, which gives it a node that it may hurt, and leaves the others as they were, so
+that they run in any order on one cluster. A node that has survived its check stays, and `fresh` may give it to the
+next. `check_teardown` comes last and closes the cluster. A test suite calls them one by one. A kind of cluster that
+cannot do what a check is about raises `Unsupported`, and all is as before.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from contextlib import contextmanager
 from shaketable.clusters import processes
 from shaketable.clusters.protocol import Cluster, ClusterError, Node
 
-SEEN_S = 60.0  # a machine's loss as Ray sees it: 14 s for SIGKILL by its defaults
-DRAINED_S = 45.0  # `ray start` gives a busy node 30 s after SIGTERM
+# a machine's loss as Ray sees it: 14 s for SIGKILL by its defaults
+SEEN_S = 60.0
+# `ray start` gives a busy node 30 s after SIGTERM
+DRAINED_S = 45.0
 GONE_S = 20.0
 FREED_S = 30.0
 LOOK_S = 0.05
@@ -52,9 +55,7 @@ def expect(holds: bool, promise: str, seen: object) -> None:
         raise Nonconformance(f"promised: {promise}; seen: {seen}")
 
 
-def eventually(
-    look: Callable[[], object], good: Callable[[object], bool], within_s: float, promise: str
-) -> None:
+def eventually(look: Callable[[], object], good: Callable[[object], bool], within_s: float, promise: str) -> None:
     deadline = time.monotonic() + within_s
     while not good(seen := look()):
         if time.monotonic() > deadline:
@@ -72,9 +73,7 @@ def check_starts_alive_and_clean(cluster: Cluster, fresh: Fresh) -> None:
     for node in nodes:
         state, pids = cluster.state(node.number), cluster.pids(node.number)
         expect(state == "alive", f"node {node.number} is alive in Ray's own view", state)
-        expect(
-            bool(pids) == cluster.sees_processes, f"node {node.number} has processes that can be seen", pids
-        )
+        expect(bool(pids) == cluster.sees_processes, f"node {node.number} has processes that can be seen", pids)
     expect(cluster.leftovers() == [], "nothing left over on a new cluster", cluster.leftovers())
 
 
@@ -94,7 +93,6 @@ def check_added_node_is_new_and_alive(cluster: Cluster, fresh: Fresh) -> None:
     expect(node not in before and node.node_id != "", "a number and an id of its own", node)
     expect(node in cluster.nodes(), "the added node is in the book", cluster.nodes())
     expect(cluster.state(node.number) == "alive", "alive on return", cluster.state(node.number))
-    _remove(cluster, node.number)
 
 
 def check_sigterm_drains_and_ends(cluster: Cluster, fresh: Fresh) -> None:
@@ -126,7 +124,6 @@ def check_short_freeze_does_no_harm(cluster: Cluster, fresh: Fresh) -> None:
     thawed = cluster.signal_node(node.number, signal.SIGCONT)
     expect(set(thawed) >= set(stopped), "every process goes on", (stopped, thawed))
     expect(cluster.state(node.number) == "alive", "alive after the thaw", cluster.state(node.number))
-    _remove(cluster, node.number)
 
 
 def check_frozen_node_can_be_killed(cluster: Cluster, fresh: Fresh) -> None:
@@ -143,18 +140,19 @@ def check_leftovers_and_drain_are_seen(cluster: Cluster, fresh: Fresh) -> None:
         eventually(
             lambda: [line.split()[0] for line in cluster.leftovers()],
             lambda kinds: isinstance(kinds, list) and {"actor", "placement", "pending"} <= set(kinds),
-            SEEN_S, "leftovers shows the actor, the placement group and the demand",
-        )  # fmt: skip
+            SEEN_S,
+            "leftovers shows the actor, the placement group and the demand",
+        )
         cluster.drain_node(node.number, 60.0)
         cluster.wait_state(node.number, "draining", SEEN_S)
     eventually(cluster.leftovers, empty, FREED_S, "nothing is left over once the driver has ended")
-    cluster.wait_state(node.number, "dead", DRAINED_S)  # a draining node ends itself as soon as it is idle
+    # a draining node ends itself as soon as it is idle
+    cluster.wait_state(node.number, "dead", DRAINED_S)
 
 
 def check_teardown(cluster: Cluster) -> None:
     """With one node frozen: teardown must not depend on anybody's cooperation. Twice: it is idempotent."""
-    number = cluster.add_node().number
-    cluster.signal_node(number, signal.SIGSTOP)
+    cluster.signal_node(cluster.nodes()[-1].number, signal.SIGSTOP)
     pids = [pid for node in [0, *(node.number for node in cluster.nodes())] for pid in cluster.pids(node)]
     cluster.close()
     cluster.close()
@@ -162,6 +160,7 @@ def check_teardown(cluster: Cluster) -> None:
     expect(left == [], "teardown leaves no process", left)
 
 
+# and check_teardown, last
 CHECKS = (
     check_starts_alive_and_clean,
     check_unknown_node_is_an_error,
@@ -171,12 +170,7 @@ CHECKS = (
     check_short_freeze_does_no_harm,
     check_frozen_node_can_be_killed,
     check_leftovers_and_drain_are_seen,
-)  # and check_teardown, last
-
-
-def _remove(cluster: Cluster, number: int) -> None:
-    cluster.signal_node(number, signal.SIGTERM)
-    cluster.wait_state(number, "dead", DRAINED_S)
+)
 
 
 @contextmanager
@@ -184,13 +178,13 @@ def somebody_elses_driver(address: str, node_id: str) -> Iterator[None]:
     """A driver that has what it asked for: an actor on that node, and a placement group that is pending. It ends with
     the block."""
     process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, address, node_id],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", DRIVER, address, node_id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         # Ray prints what it has to say about other nodes to a driver's output, unasked.
-        ready = "ready\n" in process.stdout  # reads on to that line; without one, to the end
+        # reads on to that line; without one, to the end
+        ready = "ready\n" in process.stdout
         expect(ready, "a driver gets an actor on the node it names", "its output ended without saying so")
         yield
     finally:

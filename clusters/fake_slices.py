@@ -16,9 +16,11 @@ from shaketable.clusters.protocol import ClusterError
 from shaketable.clusters.slice_states import Slices, slice_name
 
 LABELS = {
-    "slice": "ray.io/tpu-slice-name", "worker": "ray.io/tpu-worker-id", "topology": "ray.io/tpu-topology",
+    "slice": "ray.io/tpu-slice-name",
+    "worker": "ray.io/tpu-worker-id",
+    "topology": "ray.io/tpu-topology",
     "pod_type": "ray.io/tpu-pod-type",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,12 @@ class FakeHost:
     def environment(self) -> dict[str, str]:
         """As GKE sets it; a worker finds it there. There are no chips, so jax is told to do without."""
         return {
-            "TPU_NAME": self.slice, "TPU_WORKER_ID": str(self.worker), "TPU_TOPOLOGY": self.topology,
-            "TPU_ACCELERATOR_TYPE": self.pod_type, "JAX_PLATFORMS": "cpu",
-        }  # fmt: skip
+            "TPU_NAME": self.slice,
+            "TPU_WORKER_ID": str(self.worker),
+            "TPU_TOPOLOGY": self.topology,
+            "TPU_ACCELERATOR_TYPE": self.pod_type,
+            "JAX_PLATFORMS": "cpu",
+        }
 
     @property
     def arguments(self) -> list[str]:
@@ -71,9 +76,7 @@ def hosts_in(slices: Slices, number: int) -> list[FakeHost]:
             return [host.but({"pod_type": f"v5litepod-{cores}"}) for host in hosts]
         case "duplicate":
             return [host.but({"worker": "0"}) if host.worker == 1 else host for host in hosts]
-    raise ClusterError(
-        f"slice {number}: a {state} slice cannot be faked on local Ray; use cluster: simulated"
-    )
+    raise ClusterError(f"slice {number}: a {state} slice cannot be faked on local Ray; use cluster: simulated")
 
 
 def hosts_of(generation: str, topology: str, name: str, chips_per_host: int | None = None) -> list[FakeHost]:

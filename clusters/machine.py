@@ -11,7 +11,8 @@ from shaketable.clusters.protocol import ClusterError
 
 FREE_BYTES_NEEDED = 500_000_000
 OPEN_FILES_NEEDED = 1024
-LONGEST_DIRECTORY = 38  # + /12/session_<date>_<time>_<pid>/sockets/plasma_store: at most 107 characters
+# + /12/session_<date>_<time>_<pid>/sockets/plasma_store: at most 107 characters
+LONGEST_DIRECTORY = 38
 
 
 def own_ip() -> str:
@@ -36,9 +37,7 @@ def prepare(directory: Path | None) -> Path:
         )
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
-        raise ClusterError(
-            f"{directory} is not empty: the cluster's directory is removed in the end, give a new one"
-        )
+        raise ClusterError(f"{directory} is not empty: give a new directory, because the cluster removes it in the end")
     if (free := shutil.disk_usage(directory).free) < FREE_BYTES_NEEDED:
         directory.rmdir()
         raise ClusterError(

@@ -30,7 +30,8 @@ class Process:
     pid: int
     parent: int
     session: int
-    state: str  # as in /proc/<pid>/stat; Z and X are dead, T is stopped
+    # as in /proc/<pid>/stat; Z and X are dead, T is stopped
+    state: str
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -147,7 +148,5 @@ def name(pid: int) -> str:
 
 def describe(pids: Iterable[int]) -> str:
     """For people: each pid with the start of its command line."""
-    lines = (
-        f"{pid} {_read(pid, 'cmdline').replace(bytes(1), b' ').decode(errors='replace')[:80]}" for pid in pids
-    )
+    lines = (f"{pid} {_read(pid, 'cmdline').replace(bytes(1), b' ').decode(errors='replace')[:80]}" for pid in pids)
     return "; ".join(line.strip() for line in lines)

@@ -26,7 +26,8 @@ class Unsupported(ClusterError):
     """This kind of cluster has no way to do that; the message says which kinds have one."""
 
 
-TIER_LABEL = "tier"  # of a node: the name of its tier
+# of a node: the name of its tier
+TIER_LABEL = "tier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,16 @@ def hosts_of(nodes: Iterable[Node]) -> dict[tuple[int, int], int]:
 class Cluster(Protocol):
     """A running cluster. Use as a context manager: leaving it tears everything down."""
 
-    kind: str  # "local", ...
-    address: str  # what goes into RAY_ADDRESS
-    host: str  # the address of this machine at which the nodes reach it
-    sees_processes: bool  # those of its nodes are on this machine; else `pids` is empty
-    has_newcomers: bool  # nodes join that nobody has added from here
+    # "local", ...
+    kind: str
+    # what goes into RAY_ADDRESS
+    address: str
+    # the address of this machine at which the nodes reach it
+    host: str
+    # those of its nodes are on this machine; else `pids` is empty
+    sees_processes: bool
+    # nodes join that nobody has added from here
+    has_newcomers: bool
 
     def nodes(self) -> list[Node]:
         """The worker nodes that are alive in the harness's book (not killed, not removed), by number."""

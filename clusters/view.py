@@ -16,12 +16,16 @@ from typing import Any, TypeVar
 
 from shaketable.clusters.protocol import ClusterError, Node, NodeState
 
-LOOK_S = 0.02  # between two looks at the nodes
-ANSWER_S = 30.0  # a GCS on a machine where ten nodes start at once has needed more than 10
+# between two looks at the nodes
+LOOK_S = 0.02
+# a GCS on a machine where ten nodes start at once has needed more than 10
+ANSWER_S = 30.0
 
 # Detached helpers that Ray itself leaves on a cluster by design; no subject can be blamed for them.
-RAYS_OWN = frozenset({"AutoscalingCoordinator", "_AutoscalingCoordinatorActor", "PlacementGroupCleaner"})
-REQUESTED = "pending demand from request_resources"  # no-leaks, which is pure, says it once more
+# Actors that Ray itself leaves in a cluster. `_StatsActor`: one a cluster, detached, for whoever used Ray Data.
+RAYS_OWN = frozenset({"AutoscalingCoordinator", "_AutoscalingCoordinatorActor", "PlacementGroupCleaner", "_StatsActor"})
+# no-leaks, which is pure, says it once more
+REQUESTED = "pending demand from request_resources"
 DEAD_ACTOR, REMOVED_GROUP, DEAD_NODE = "DEAD", "REMOVED", "DEAD"
 
 T = TypeVar("T")
@@ -35,7 +39,8 @@ def _ray(module: str) -> Any:
 @dataclass(frozen=True, slots=True)
 class SeenNode:
     node_id: str
-    temp_dir: str  # every node of ours has one of its own, which is how it is recognised
+    # every node of ours has one of its own, which is how it is recognised
+    temp_dir: str
     state: NodeState
     is_head: bool
     ip: str
@@ -125,9 +130,7 @@ class RayView:
 
     def others(self) -> Others:
         """Everything that is there now."""
-        return Others(
-            frozenset({**self.actors(but=frozenset()), **self.placement_groups()}), tuple(self.demand())
-        )
+        return Others(frozenset({**self.actors(but=frozenset()), **self.placement_groups()}), tuple(self.demand()))
 
     def _accessor(self) -> Any:
         """For the tables that the client lacks. It knows no deadlines, so the client asks first."""
@@ -169,10 +172,7 @@ class RayView:
         how Ray's AutoscalingCoordinator passes on what it was asked for."""
         state = self._resources()
         return (
-            [
-                f"pending demand: {dict(one.request.resources_bundle)}"
-                for one in state.pending_resource_requests
-            ]
+            [f"pending demand: {dict(one.request.resources_bundle)}" for one in state.pending_resource_requests]
             + [f"pending gang demand: {one.details}" for one in state.pending_gang_resource_requests]
             + [
                 f"{REQUESTED}: {len(one.resource_requests)} bundle(s)"
@@ -186,19 +186,14 @@ class RayView:
         """Where no autoscaler of the second version has been started, Ray leaves request_resources in a store of keys
         and values, for the first."""
         key = _ray("_private.ray_constants").AUTOSCALER_RESOURCE_REQUEST_CHANNEL
-        stored = self._ask(
-            "what was requested", lambda: self._client.internal_kv_get(key, None, timeout=ANSWER_S)
-        )
+        stored = self._ask("what was requested", lambda: self._client.internal_kv_get(key, None, timeout=ANSWER_S))
         bundles = json.loads(stored or b"[]")
         return [f"{REQUESTED}: {len(bundles)} bundle(s), the first {bundles[0]}"] if bundles else []
 
     def resources(self, *, free: bool) -> dict[str, dict[str, float]]:
         """Node id -> all of its resources, or those that nobody holds."""
         states = self._resources().node_states
-        return {
-            node.node_id.hex(): dict(node.available_resources if free else node.total_resources)
-            for node in states
-        }
+        return {node.node_id.hex(): dict(node.available_resources if free else node.total_resources) for node in states}
 
     def in_use(self) -> list[str]:
         """Resources of live nodes that somebody holds, one line per node."""
@@ -213,8 +208,4 @@ class RayView:
 
     def _resources(self) -> Any:
         reply = self._ask("what is demanded", lambda: self._client.get_cluster_status(timeout_s=ANSWER_S))
-        return (
-            _ray("core.generated.autoscaler_pb2")
-            .GetClusterStatusReply.FromString(reply)
-            .cluster_resource_state
-        )
+        return _ray("core.generated.autoscaler_pb2").GetClusterStatusReply.FromString(reply).cluster_resource_state

@@ -1,0 +1,1 @@
+"""From results to pages: console, HTML, JUnit, goodput and cost."""

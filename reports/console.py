@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -38,7 +39,7 @@ def header(run: Run, subject: str, cluster: str, nodes: Sequence[int]) -> str:
     """`shaketable 0.1.0 · ray 2.60.0 · bundled on local (4 nodes) · seed 20261121`; nodes count the head."""
     biggest = max(nodes, default=0) + 1
     size = f"{'up to ' if len(set(nodes)) > 1 else ''}{biggest} nodes"
-    seed = "seeds of the files" if run.seed is None else f"seed {run.seed}"
+    seed = "seeds from the files" if run.seed is None else f"seed {run.seed}"
     return f"shaketable {run.shaketable} · ray {run.ray} · {subject} on {cluster} ({size}) · {seed}"
 
 
@@ -49,12 +50,13 @@ def verdict_line(result: Result, width: int) -> str:
 
 def detail_lines(result: Result) -> list[str]:
     """The indented lines below a verdict that somebody has to act on."""
+    notes = [f"  note       {note}" for note in result.notes]
     if result.verdict == "PASS":
-        return []
+        return notes
     known = [f"  known      {one.invariant}: {_because(one)}" for one in result.deviations]
     if result.verdict == "KNOWN":
-        return known
-    lines = [f"  landed     {line}" for line in result.landed] + known
+        return known + notes
+    lines = [f"  landed     {line}" for line in result.landed] + known + notes
     lines += [f"  output     {line}" for line in result.output]
     if result.verdict == "ERROR":
         lines.append(f"  {results.NOT_YOUR_JOB}; traceback in {result.traceback}")
@@ -79,18 +81,27 @@ def last_line(run: Run, report: str) -> str:
     return f"{results.colour(run)}  {results.tally(run)}{took}" + (f"   {report}" if report else "")
 
 
+class _Terminal(RichConsole):
+    """Goes silent where nobody reads any more (`shaketable run | head -1`): the run goes on to its end."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
+
+
 class Console:
     """Prints as results come in. `last_event(name)` says in a few words what a running experiment did last."""
 
-    def __init__(
-        self, out: TextIO, width: int = 0, last_event: Callable[[str], str] = lambda name: ""
-    ) -> None:
+    def __init__(self, out: TextIO, width: int = 0, last_event: Callable[[str], str] = lambda name: "") -> None:
         self._tty = out.isatty() and os.environ.get("TERM") != "dumb"
-        plain = not self._tty or "NO_COLOR" in os.environ
-        self._rich = RichConsole(
+        forced = bool(os.environ.get("FORCE_COLOR"))
+        plain = "NO_COLOR" in os.environ or not (self._tty or forced)
+        self._rich = _Terminal(
             file=out,
-            force_terminal=self._tty,
-            color_system=None if plain else "auto",
+            force_terminal=self._tty or forced,
+            color_system=None if plain else "auto" if self._tty else "standard",
             no_color=plain,
             highlight=False,
             markup=False,
@@ -98,6 +109,7 @@ class Console:
         )
         self._width, self._last_event = width, last_event
         self._running: dict[str, float] = {}
+        self._told: dict[tuple[str, tuple[str, ...]], str] = {}
         self._lock = threading.Lock()
         self._live: Live | None = None
 
@@ -116,9 +128,20 @@ class Console:
         """`name` is what `started` was called with; the result of a second one of that name has another."""
         with self._lock:
             self._running.pop(name, None)
-        if not result.canary:  # the canary has its own line, after all others
-            for line in (verdict_line(result, self._width), *detail_lines(result)):
-                self.line(line)
+        # it has its own line, after all others
+        if result.canary:
+            return
+        for line in self._lines(result):
+            self.line(line)
+
+    def _lines(self, result: Result) -> list[str]:
+        """A job that does not even work without faults is told about once."""
+        if not result.output:
+            return [verdict_line(result, self._width), *detail_lines(result)]
+        first = self._told.setdefault((result.reason, result.output), result.name)
+        if first == result.name:
+            return [verdict_line(result, self._width), *detail_lines(result)]
+        return [verdict_line(replace(result, reason=f"as {first}"), self._width)]
 
     def __enter__(self) -> Console:
         if self._tty:
@@ -146,9 +169,7 @@ class Console:
     def _running_line(self, name: str, since: float) -> Text:
         running_s = time.monotonic() - since
         frame = FRAMES[int(running_s * REFRESH_PER_SECOND) % len(FRAMES)]
-        text = Text(
-            f"{frame} {name:<{self._width}}  {running_s:>6.1f} s  ", no_wrap=True, overflow="ellipsis"
-        )
+        text = Text(f"{frame} {name:<{self._width}}  {running_s:>6.1f} s  ", no_wrap=True, overflow="ellipsis")
         return text.append(self._last_event(name), style="dim")
 
 

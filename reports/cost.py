@@ -16,8 +16,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shaketable.chaos.history import AnyEvent
-from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.history.events import AnyEvent
+from shaketable.chaos.history.view import Attempt, History
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Spot:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.hours) and self.hours > 0):
-            raise ValueError(f"hours is {self.hours:g}: give the hours of the run on demand, more than 0")
+            raise ValueError(f"hours is {self.hours:g}: give the length of the run on demand, more than 0")
         for name, share in (("alpha", self.alpha), ("discount", self.discount)):
             if not 0 <= share <= 1:
                 raise ValueError(f"{name} is {share:g}: give a share between 0 and 1, such as 0.6")
         if self.failures < 0:
-            raise ValueError(f"failures is {self.failures}: give how many interruptions there are, 0 or more")
+            raise ValueError(f"failures is {self.failures}: give the number of interruptions, 0 or more")
         if not (math.isfinite(self.overhead_h) and self.overhead_h >= 0):
-            raise ValueError(f"overhead is {self.overhead_h:g} h: give what one interruption adds, 0 or more")
+            raise ValueError(f"overhead is {self.overhead_h:g} h: give the time that one interruption adds, 0 or more")
 
     @property
     def added_h(self) -> float:
@@ -103,18 +103,16 @@ class OnTier:
         return None if self.price_per_hour is None else self.worker_h * self.price_per_hour
 
 
-def by_tier(events: Sequence[AnyEvent]) -> tuple[OnTier, ...]:
+def by_tier(told: Sequence[AnyEvent] | History) -> tuple[OnTier, ...]:
     """In the order of the ladder; empty where the run has no tiers. Each attempt counts from its start to its end with
     all of its workers. What is held between attempts is not in the history, and not counted."""
-    history = History(events)
+    history = History.indexed(told)
     took = _lasted_h(history)
     return tuple(
-        OnTier(
-            tier["name"], len(hours), math.fsum(hours), tier.get("price_per_hour"),
-        )
+        OnTier(tier["name"], len(hours), math.fsum(hours), tier.get("price_per_hour"))
         for tier in history.configuration.tiers
         for hours in [[h for attempt, h in took if attempt.start.tier == tier["name"]]]
-    )  # fmt: skip
+    )
 
 
 def _lasted_h(history: History) -> list[tuple[Attempt, float]]:

@@ -1,7 +1,7 @@
 """The course of each attempt as moments: when it began to train, until when its steps count, when it stopped, when that
 was noticed. What `goodput.py` cuts the time line at. Pure.
 
-A step is done when every rank that testifies steps has testified it. Clocks of several machines are compared here as in
+A step is done when every rank that records steps has recorded it. Clocks of several machines are compared here as in
 every duration of a history; moments that contradict their order are moved to keep it.
 """
 
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from shaketable.chaos.history import (
+from shaketable.chaos.fault_kinds import kind_of
+from shaketable.chaos.history.events import (
     AttemptStarted,
     DriverExited,
     FaultInjected,
@@ -22,18 +23,16 @@ from shaketable.chaos.history import (
     StateChanged,
     TermBegan,
 )
-from shaketable.chaos.invariants.view import Attempt, History, report_index
-from shaketable.chaos.invariants.world_size_bounds import bounds
+from shaketable.chaos.history.view import Attempt, History, report_index
 
-PLANNED = ("finished", "resized", "preempted", "interrupted")  # endings that nothing had to be noticed for
-NOT_YET = (
-    "STARTING",
-    "RUNNING",
-    "HOLDING",
-    "PREEMPTING",
-)  # states, ours or Ray Train's, of an attempt not given up
-AT_ONCE = ("sigkill_", "freeze_")  # faults from which on their victim does no work; others ask it to go
-Done = tuple[int, float]  # a report index, and the second at which every rank had testified it
+# endings that nothing had to be noticed for
+PLANNED = ("finished", "resized", "preempted", "interrupted")
+# states, ours or Ray Train's, of an attempt not given up
+NOT_YET = ("STARTING", "RUNNING", "HOLDING", "PREEMPTING")
+# Faults from which on their victim does no work; others ask it to go.
+AT_ONCE = ("killed", "frozen")
+# a report index, and the second at which every rank had recorded it
+Done = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +63,9 @@ def courses(history: History, end_s: float) -> list[Course]:
     ]
 
 
-def _course(
-    history: History, attempt: Attempt, kept: float, limit_s: float, reports: list[Reported]
-) -> Course:
+def _course(history: History, attempt: Attempt, kept: float, limit_s: float, reports: list[Reported]) -> Course:
     done = _done(attempt, reports)
-    _, most = bounds(history.settings(attempt.start.term))
+    _, most = history.settings(attempt.start.term).bounds
     share = min(1.0, attempt.world_size / max(1, most))
     if not done:
         noticed_s = min(limit_s, _noticed(history, attempt, attempt.begin_s))
@@ -102,7 +99,7 @@ def _reports(history: History) -> dict[int, list[Reported]]:
 
 
 def _done(attempt: Attempt, reports: Iterable[Reported]) -> list[Done]:
-    """Where nobody testifies steps, the reports that a recorder has heard are the steps."""
+    """Where nobody records steps, the reports that a recorder has heard are the steps."""
     ranks: dict[int, list[Done]] = {
         rank: [(report_index(step), step.at_s) for step in steps] for rank, steps in attempt.steps.items()
     }
@@ -159,9 +156,7 @@ def _kept_at_the_end(history: History) -> float:
 # ---- pace and checkpoints ------------------------------------------------------------------------------------
 
 
-def _blocked(
-    attempt: Attempt, done: Sequence[Done], reports: Sequence[Reported]
-) -> Iterable[tuple[float, float]]:
+def _blocked(attempt: Attempt, done: Sequence[Done], reports: Sequence[Reported]) -> Iterable[tuple[float, float]]:
     """From when every rank has done a step until the last report with its checkpoint has returned. A report that hands
     its checkpoint over and returns at once takes none of the time."""
     back = {(report.rank, report.step): report.at_s for report in reports}
@@ -200,9 +195,7 @@ def _begin(attempt: Attempt, done: Sequence[Done], blocked: Sequence[tuple[float
 # ---- how it ended --------------------------------------------------------------------------------------------
 
 
-def _stop(
-    history: History, attempt: Attempt, done: Sequence[Done], pace: float | None
-) -> tuple[float, float]:
+def _stop(history: History, attempt: Attempt, done: Sequence[Done], pace: float | None) -> tuple[float, float]:
     """When it did no more work, and when somebody knew."""
     last_s = done[-1][1]
     hit_s = _hit(history, attempt)
@@ -211,7 +204,7 @@ def _stop(
     if attempt.end is not None and attempt.end.cause in PLANNED:
         return last_s, last_s
     noticed_s = _noticed(history, attempt, last_s)
-    # Nobody saw the moment. It cannot have worked longer than a step takes, or that step would have been testified.
+    # Nobody saw the moment. It cannot have worked longer than a step takes, or that step would have been recorded.
     return min(noticed_s, last_s + (pace or 0.0)), noticed_s
 
 
@@ -220,7 +213,7 @@ def _hit(history: History, attempt: Attempt) -> float | None:
     if attempt.end is not None and attempt.end.cause == "finished":
         return None
     for fault in history.all(FaultInjected):
-        if fault.name.startswith(AT_ONCE) and attempt.begin_s <= fault.at_s <= attempt.end_s:
+        if kind_of(fault.name).manner in AT_ONCE and attempt.begin_s <= fault.at_s <= attempt.end_s:
             if fault.name.endswith("_driver") and (attempt.end is None or attempt.end.cause == "driver_lost"):
                 return fault.at_s
             if any(_silent(attempt, rank, fault.at_s) for rank in fault.ranks):

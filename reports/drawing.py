@@ -12,7 +12,8 @@ from shaketable.reports.timeline import Lane, Mark, Span, Timeline
 WIDTH, LEFT, RIGHT = 1120.0, 92.0, 18.0
 ROW = {"faults": 22.0, "driver": 24.0, "attempts": 26.0, "commits": 20.0, "node": 26.0}
 GAP, AXIS, WORLD = 7.0, 26.0, 70.0
-CHARACTER = 6.3  # the width of one at the font size of the labels: an estimate on the safe side
+# the width of one at the font size of the labels: an estimate on the safe side
+CHARACTER = 6.3
 TICKS = 10
 
 
@@ -134,7 +135,8 @@ class _Sheet:
 
     def _span(self, span: Span, row: float, height: float) -> None:
         left, width = self.x(span.start_s), max(self.x(span.end_s) - self.x(span.start_s), 1.5)
-        if span.kind == "alive":  # the whole height of the lane, behind its workers
+        # the whole height of the lane, behind its workers
+        if span.kind == "alive":
             self.lanes.append(Rect(left, self.y, width, height, "span alive", span.tip))
             return
         label = span.label if len(span.label) * CHARACTER < width - 8 else span.label.partition(" · ")[0]
@@ -151,7 +153,8 @@ class _Sheet:
             "commit": f"M{x} {top + 4}v{row - 8}",
             "triggered": f"M{x} {middle - 5}l5 5l-5 5l-5 -5z",
             "injected": f"M{x - 5.5} {middle - 5}h11l-5.5 10.5z",
-            "observed": f"M{x - 7} {middle}a7 7 0 1 0 14 0a7 7 0 1 0 -14 0z",  # around what it is evidence of
+            # around what it is evidence of
+            "observed": f"M{x - 7} {middle}a7 7 0 1 0 14 0a7 7 0 1 0 -14 0z",
             "healed": f"M{x - 5} {middle}h10M{x} {middle - 5}v10",
             "missed": f"M{x - 4} {middle - 4}l8 8M{x + 4} {middle - 4}l-8 8",
         }[mark.kind]
@@ -170,9 +173,7 @@ class _Sheet:
         if right + 12 + len(text) * CHARACTER < WIDTH - RIGHT:
             self.labels.append(Label(right + 11, y, text, "fault-name"))
         else:
-            left = min(
-                self.x(mark.at_s) for mark in marks if mark.kind in ("triggered", "injected", "missed")
-            )
+            left = min(self.x(mark.at_s) for mark in marks if mark.kind in ("triggered", "injected", "missed"))
             self.labels.append(Label(left - 11, y, text, "fault-name before"))
 
     def _guides(self, bottom: float) -> None:

@@ -7,11 +7,12 @@ ml-goodput-measurement (`GoodputType`, `BadputType`), which knows fewer parts: d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from shaketable.chaos.history import (
+from shaketable.chaos.history.capacity import room
+from shaketable.chaos.history.events import (
     AnyEvent,
     CheckpointProbed,
     DriverExited,
@@ -24,33 +25,35 @@ from shaketable.chaos.history import (
     StateChanged,
     TermBegan,
 )
-from shaketable.chaos.invariants.capacity import room
-from shaketable.chaos.invariants.view import History
-from shaketable.chaos.invariants.world_size_bounds import bounds
+from shaketable.chaos.history.view import History
+from shaketable.chaos.verdict.judge import steps_lost
 from shaketable.reports.course import Course, courses
 
 # part -> its name in ml-goodput-measurement, and what it is. In the order in which they are shown.
 PARTS: dict[str, tuple[str, str]] = {
-    "productive": ("TOTAL", "steps that count, less what missing workers would have done"),
-    "degraded": ("TOTAL", "what the workers below the maximum would have done in those steps"),
+    "productive": ("TOTAL", "steps that count, without the share of missing workers"),
+    "degraded": ("TOTAL", "the share of missing workers in those steps"),
     "checkpoint": ("UNPRODUCTIVE_CHECKPOINT_SAVE_TIME", "training waited for a checkpoint to be saved"),
-    "lost_work": ("WASTED_PROGRESS_FROM_DISRUPTION", "steps that were done again, and the one cut off"),
-    "detect": ("INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION", "a failure had happened and nobody knew"),
-    "restart": ("INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION", "from knowing it to training again"),
-    "waiting_for_capacity": ("INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION", "fewer workers than the minimum to be had"),
+    "lost_work": ("WASTED_PROGRESS_FROM_DISRUPTION", "steps that were done again, and the step that was cut off"),
+    "detect": ("INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION", "from a failure until it was noticed"),
+    "restart": ("INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION", "from then until the run trained again"),
+    "waiting_for_capacity": ("INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION", "fewer workers available than the minimum"),
     "startup": ("PROGRAM_STARTUP", "before the run trained for the first time"),
-    "other": ("OTHER", "after its last attempt"),
-}  # fmt: skip
+    "other": ("OTHER", "after the last attempt"),
+}
 MOST_ASTRAY = 0.01
-INQUEST = (LeakCheck, CheckpointProbed, LogRecord, ReferenceRun)  # what the harness looks at when all is over
+# what the harness looks at when all is over
+INQUEST = (LeakCheck, CheckpointProbed, LogRecord, ReferenceRun)
 
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """`seconds` by part, all of PARTS; they add up to `wall_s`."""
+    """`seconds` by part, all of PARTS; they add up to `wall_s`. `repeated_steps`: how many were done again, however
+    little time they took."""
 
     wall_s: float
     seconds: dict[str, float]
+    repeated_steps: int = 0
 
     @property
     def share(self) -> float:
@@ -71,9 +74,10 @@ class Stretch:
     share: float = 1.0
 
 
-def goodput(events: Sequence[AnyEvent]) -> Goodput | None:
+def goodput(told: Sequence[AnyEvent] | History) -> Goodput | None:
     """None where no attempt was ever started."""
-    cut = stretches(events)
+    history = History.indexed(told)
+    cut = stretches(history)
     if not cut:
         return None
     seconds = dict.fromkeys(PARTS, 0.0)
@@ -81,29 +85,40 @@ def goodput(events: Sequence[AnyEvent]) -> Goodput | None:
         lasted_s = stretch.end_s - stretch.begin_s
         seconds[stretch.part] += lasted_s * stretch.share
         seconds["degraded"] += lasted_s * (1 - stretch.share)
-    return Goodput(cut[-1].end_s - cut[0].begin_s, seconds)
+    return Goodput(cut[-1].end_s - cut[0].begin_s, seconds, steps_lost(history))
 
 
 class Unaccounted(Exception):
     """A bug here: the parts of a run do not add up to its wall time."""
 
 
-def accounted(events: Sequence[AnyEvent]) -> Goodput | None:
+def accounted(told: Sequence[AnyEvent] | History) -> Goodput | None:
     """As `goodput`, checked against the clock of those who launched the drivers. Raises Unaccounted beyond 1 %."""
-    measured = goodput(events)
-    starts = [event.at_s for event in events if isinstance(event, DriverStarted)]
-    exits = [event.at_s for event in events if isinstance(event, DriverExited)]
+    history = History.indexed(told)
+    measured = goodput(history)
+    starts = [event.at_s for event in history.all(DriverStarted)]
+    exits = [event.at_s for event in history.all(DriverExited)]
     if measured is None or not starts or len(starts) != len(exits):
         return measured
     wall_s, sum_s = max(exits) - min(starts), sum(measured.seconds.values())
     if abs(sum_s - wall_s) > MOST_ASTRAY * wall_s:
-        raise Unaccounted(f"the parts of goodput add up to {sum_s:.3f} s, its drivers took {wall_s:.3f} s")
+        raise Unaccounted(f"the parts of goodput add up to {sum_s:.3f} s, but the drivers ran for {wall_s:.3f} s")
     return measured
 
 
-def stretches(events: Sequence[AnyEvent]) -> list[Stretch]:
+def viewed(
+    history: History, measure: Callable[[History], Goodput | None] = accounted
+) -> tuple[Goodput | None, tuple[str, ...]]:
+    """What `measure` gives, or None with a note why not: a view never takes a verdict with it."""
+    try:
+        return measure(history), ()
+    except Exception as error:  # noqa: BLE001  (the outermost boundary of a view)
+        return None, (f"goodput was not computed: {type(error).__name__}: {error} (a bug in shaketable)",)
+
+
+def stretches(told: Sequence[AnyEvent] | History) -> list[Stretch]:
     """The time line, without a gap; empty where no attempt was ever started."""
-    history = History(events)
+    history = History.indexed(told)
     if not history.attempts:
         return []
     line = _Line(*_wall(history))
@@ -135,12 +150,7 @@ class _Line:
         self.stretches: list[Stretch] = []
 
     def to(
-        self,
-        until_s: float,
-        part: str,
-        but: str = "",
-        when: Iterable[tuple[float, float]] = (),
-        share: float = 1.0,
+        self, until_s: float, part: str, but: str = "", when: Iterable[tuple[float, float]] = (), share: float = 1.0
     ) -> None:
         """Everything up to `until_s` is `part`, `but` for the intervals `when`."""
         for begin_s, end_s in when:
@@ -156,7 +166,7 @@ class _Line:
 
 
 def _wall(history: History) -> tuple[float, float]:
-    """From the first driver's start to the last one's exit, as far as either was testified."""
+    """From the first driver's start to the last one's exit, as far as either was recorded."""
     starts = [event.at_s for event in (*history.all(DriverStarted), *history.all(TermBegan))]
     begin_s = min([*starts, history.attempts[0].begin_s])
     exits = [event.at_s for event in history.all(DriverExited)]
@@ -166,11 +176,11 @@ def _wall(history: History) -> tuple[float, float]:
 
 
 def _short_of_capacity(history: History) -> Iterator[tuple[float, float]]:
-    """When there was room for fewer workers than the minimum. Where no nodes were testified, the controller's word."""
+    """When there was room for fewer workers than the minimum. Where no nodes were recorded, the controller's word."""
     if not history.all(NodeJoined):
         yield from _waited(history.all(StateChanged))
         return
-    least, _ = bounds(history.configuration)
+    least, _ = history.configuration.bounds
     levels = [*room(history), (float("inf"), 0)]
     yield from ((at_s, until_s) for (at_s, size), (until_s, _) in pairwise(levels) if size < least)
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import jinja2
 
-from shaketable.chaos.history import AnyEvent, ExperimentBegan
+from shaketable.chaos.history.events import AnyEvent, ExperimentBegan
 from shaketable.reports import results
-from shaketable.reports.cost import OnTier, by_tier
 from shaketable.reports.drawing import Drawing, draw
-from shaketable.reports.goodput import PARTS, Goodput, goodput
+from shaketable.reports.goodput import PARTS
 from shaketable.reports.results import Result, Run
 from shaketable.reports.timeline import AttemptRow, attempts, timeline
 
@@ -29,8 +28,6 @@ class Section:
     result: Result
     drawing: Drawing | None
     attempts: tuple[AttemptRow, ...]
-    goodput: Goodput | None
-    tiers: tuple[OnTier, ...]
     configuration: Mapping[str, object]
     expect: Mapping[str, object]
 
@@ -71,8 +68,6 @@ def _section(result: Result, events: Sequence[AnyEvent]) -> Section:
         result,
         draw(shown) if shown else None,
         attempts(events),
-        goodput(events),
-        by_tier(events),
         began.configuration if began else {},
         began.expect if began else {},
     )

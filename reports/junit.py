@@ -31,9 +31,7 @@ def junit(run: Run) -> ET.Element:
         skipped="0",
         timestamp=run.started[:19],
     )
-    _properties(
-        suite, {"shaketable": run.shaketable, "ray": run.ray, "seed": "" if run.seed is None else run.seed}
-    )
+    _properties(suite, {"shaketable": run.shaketable, "ray": run.ray, "seed": "" if run.seed is None else run.seed})
     suite.extend(cases)
     root = ET.Element("testsuites")
     root.append(suite)
@@ -54,9 +52,7 @@ def _case(result: Result) -> ET.Element:
         time=f"{result.seconds:.3f}",
     )
     history = f"{result.folder}/history.jsonl"
-    _properties(
-        case, {"seed": result.seed, "subject": result.subject, "cluster": result.cluster, "history": history}
-    )
+    _properties(case, {"seed": result.seed, "subject": result.subject, "cluster": result.cluster, "history": history})
     if result.deviations:
         _known(case, result)
     if result.verdict not in ("PASS", "KNOWN"):

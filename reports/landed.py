@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shaketable.chaos.history import (
-    AnyEvent,
-    ControlFailed,
-    FaultInjected,
-    FaultObserved,
-    FaultTriggered,
-)
+from shaketable.chaos.history.events import AnyEvent, ControlFailed, FaultInjected, FaultObserved, FaultTriggered
 
 
 def landed(events: Sequence[AnyEvent]) -> tuple[str, ...]:
@@ -27,20 +21,20 @@ def landed(events: Sequence[AnyEvent]) -> tuple[str, ...]:
 def output(events: Sequence[AnyEvent]) -> tuple[str, ...]:
     """What a job printed last that does not work without faults, and where all of it is."""
     failed = [event for event in events if isinstance(event, ControlFailed)]
-    return (*failed[-1].output, f"all of it: {failed[-1].log}") if failed else ()
+    return (*failed[-1].output, f"full output: {failed[-1].log}") if failed else ()
 
 
 def _line(fault: FaultInjected, trigger: FaultTriggered | None, seen: FaultObserved | None) -> str:
-    evidence = f", {seen.evidence} after {milliseconds(seen.after_ms)}" if seen else ", no evidence of it"
+    evidence = f", {seen.evidence} after {milliseconds(seen.after_ms)}" if seen else ", no evidence"
     return f"{what(fault)}{at_step(trigger)}{evidence}"
 
 
 def what(fault: FaultInjected) -> str:
     """`sigkill_worker` with its target becomes `SIGKILL worker rank 1 pid 77`."""
-    verb, _, thing = fault.name.partition("_")
+    verb, _, target_kind = fault.name.partition("_")
     verb = verb.upper() if verb.startswith("sig") else verb
-    words = f"{verb} {thing}".strip().replace("_", " ")
-    return " ".join([words + ("s" if len(fault.nodes) > 1 and thing == "node" else ""), *_target(fault)])
+    words = f"{verb} {target_kind}".strip().replace("_", " ")
+    return " ".join([words + ("s" if len(fault.nodes) > 1 and target_kind == "node" else ""), *_target(fault)])
 
 
 def _target(fault: FaultInjected) -> list[str]:
@@ -49,7 +43,8 @@ def _target(fault: FaultInjected) -> list[str]:
         words.append(_named("", fault.nodes))
     if fault.ranks:
         words.append(("of " if fault.nodes else "") + _named("rank ", fault.ranks))
-    if fault.pids and not fault.nodes:  # a node has a dozen processes: nobody wants to read them
+    # a node has a dozen processes: nobody wants to read them
+    if fault.pids and not fault.nodes:
         words.append(_named("pid ", fault.pids))
     return words
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from shaketable.chaos.plan import Finding
+from shaketable.reports.cost import OnTier
 from shaketable.reports.goodput import Goodput
 
 SCHEMA = 1
@@ -49,17 +50,23 @@ class Result:
     tags: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     landed: tuple[str, ...] = ()
-    output: tuple[str, ...] = ()  # the last lines of a job that does not even work without faults
+    # the last lines of a job that does not even work without faults
+    output: tuple[str, ...] = ()
     reproduce: str = ""
-    traceback: str = ""  # a file in the results directory, for ERROR
+    # a file in the results directory, for ERROR
+    traceback: str = ""
     canary: bool = False
     mutant: str = ""
     must_fail: str = ""
     deviations: tuple[KnownDeviation, ...] = ()
-    goodput: Goodput | None = None  # where its time went; None where it never started to train
-    judged: Outcome | Literal[""] = (
-        ""  # what the history alone came to, where known deviations made another of it
-    )
+    # where its time went; None where it never started to train
+    goodput: Goodput | None = None
+    # what somebody should know besides the verdict
+    notes: tuple[str, ...] = ()
+    # what each tier of capacity took, where the run has tiers
+    tiers: tuple[OnTier, ...] = ()
+    # what the history alone came to, where known deviations made another of it
+    judged: Outcome | Literal[""] = ""
 
     @property
     def caught_by(self) -> str:
@@ -75,7 +82,8 @@ class Run:
     shaketable: str
     ray: str
     seed: int | None
-    started: str  # local time, ISO 8601
+    # local time, ISO 8601
+    started: str
     seconds: float = 0.0
     results: tuple[Result, ...] = ()
     canary: Result | None = None

@@ -11,18 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from shaketable.chaos import history as h
+from shaketable.chaos.history import events as h
 from shaketable.reports.landed import at_step, milliseconds, what
 
-ENDINGS = {
-    "finished": "good",
-    "resized": "info",
-    "preempted": "warn",
-    "interrupted": "mute",
-    "driver_lost": "mute",
-}
+ENDINGS = {"finished": "good", "resized": "info", "preempted": "warn", "interrupted": "mute", "driver_lost": "mute"}
 E = TypeVar("E", bound=h.Event)
-MAX_STEP_MARKS = 300  # per worker: more would be a grey bar
+# per worker: more would be a grey bar
+MAX_STEP_MARKS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,8 @@ class AttemptRow:
     kind: str
     account: str
     detail: str
-    retried: str  # of the storage, in words
+    # of the storage, in words
+    retried: str
 
 
 def timeline(events: Sequence[h.AnyEvent]) -> Timeline | None:
@@ -109,12 +105,8 @@ class _Clock:
         for event in events:
             self._by_type[type(event)].append(event)
         self._zero_s = min((event.at_s for event in events), default=0.0)
-        after = (
-            h.LeakCheck,
-            h.CheckpointProbed,
-            h.LogRecord,
-            h.ReferenceRun,
-        )  # the inquest, not the experiment
+        # the inquest, not the experiment
+        after = (h.LeakCheck, h.CheckpointProbed, h.LogRecord, h.ReferenceRun)
         self.end_s = max((self.s(event) for event in events if not isinstance(event, after)), default=0.0)
         self.ends = {(e.term, e.attempt): e for e in self.of(h.AttemptEnded)}
 
@@ -128,12 +120,7 @@ class _Clock:
         """When the attempt was over: its own ending, or else whatever made one impossible."""
         if (ended := self.ends.get((start.term, start.attempt))) is not None:
             return self.s(ended)
-        later = [
-            *self.of(h.AttemptStarted),
-            *self.of(h.TermBegan),
-            *self.of(h.DriverExited),
-            *self.of(h.RunEnded),
-        ]
+        later = [*self.of(h.AttemptStarted), *self.of(h.TermBegan), *self.of(h.DriverExited), *self.of(h.RunEnded)]
         return min((self.s(e) for e in later if e.at_s > start.at_s), default=self.end_s)
 
 
@@ -151,9 +138,7 @@ def _faults(clock: _Clock) -> Lane:
         marks.append(Mark(clock.s(hit), "injected", label, f"{label}, second {clock.s(hit):.3f}", hit.fault))
     marks += (_observed(clock, e) for e in clock.of(h.FaultObserved))
     marks += (Mark(clock.s(e), "healed", "", f"{e.name} healed", e.fault) for e in clock.of(h.FaultHealed))
-    marks += (
-        Mark(clock.s(e), "missed", f"{e.name} missed", e.reason, e.fault) for e in clock.of(h.FaultMissed)
-    )
+    marks += (Mark(clock.s(e), "missed", f"{e.name} missed", e.reason, e.fault) for e in clock.of(h.FaultMissed))
     return Lane("faults", "faults", (), tuple(marks))
 
 
@@ -169,9 +154,7 @@ def _drivers(clock: _Clock) -> Lane:
         said = f"exit {exits[e.launch].code}" if e.launch in exits else "never exited"
         changed = f", with {_pairs(e.changed)}" if e.changed else ""
         kind = "good" if e.launch in exits and exits[e.launch].code == 0 else "mute"
-        spans.append(
-            Span(clock.s(e), end, kind, f"launch {e.launch} · {said}", f"driver pid {e.pid}{changed}: {said}")
-        )
+        spans.append(Span(clock.s(e), end, kind, f"launch {e.launch} · {said}", f"driver pid {e.pid}{changed}: {said}"))
     return Lane("driver", "driver", tuple(spans))
 
 
@@ -197,9 +180,7 @@ def _attempts_lane(clock: _Clock) -> Lane:
 
 def _attempt_row(clock: _Clock, start: h.AttemptStarted) -> AttemptRow:
     ended = clock.ends.get((start.term, start.attempt))
-    resume = (
-        "from scratch" if start.resume is None else f"from commit {_or(start.resume_index, start.resume)}"
-    )
+    resume = "from scratch" if start.resume is None else f"from commit {_or(start.resume_index, start.resume)}"
     cause = ended.cause if ended else "cut off"
     return AttemptRow(
         term=start.term,
@@ -217,12 +198,11 @@ def _attempt_row(clock: _Clock, start: h.AttemptStarted) -> AttemptRow:
 
 
 def _retried(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """`storage asked again: driver append 3; rank 0 upload 5`."""
+    """`storage calls retried: driver append 3; rank 0 upload 5`."""
     parts = [
-        f"{who} {', '.join(f'{kind} {n}' for kind, n in sorted(of.items()))}"
-        for who, of in sorted(counts.items())
+        f"{who} {', '.join(f'{kind} {n}' for kind, n in sorted(of.items()))}" for who, of in sorted(counts.items())
     ]
-    return f"storage asked again: {'; '.join(parts)}" if parts else ""
+    return f"storage calls retried: {'; '.join(parts)}" if parts else ""
 
 
 def _commits(clock: _Clock) -> Lane:
@@ -244,13 +224,7 @@ def _nodes(clock: _Clock) -> list[Lane]:
 def _node(clock: _Clock, label: str, node_id: str) -> Lane:
     left = {e.node_id: clock.s(e) for e in clock.of(h.NodeLeft)}
     alive = [
-        Span(
-            clock.s(e),
-            left.get(node_id, clock.end_s),
-            "alive",
-            "",
-            f"{label} alive in Ray's view ({node_id[:8]})",
-        )
+        Span(clock.s(e), left.get(node_id, clock.end_s), "alive", "", f"{label} alive in Ray's view ({node_id[:8]})")
         for e in clock.of(h.NodeJoined)
         if e.node_id == node_id
     ]
@@ -259,8 +233,8 @@ def _node(clock: _Clock, label: str, node_id: str) -> Lane:
             clock.s(e),
             min(clock.end_s, clock.s(e) + e.until_s - e.at_s),
             "aside",
-            "set aside",
-            f"{label} set aside for {e.until_s - e.at_s:.0f} s: it failed {e.failures} times",
+            "quarantined",
+            f"{label} quarantined for {e.until_s - e.at_s:.0f} s: it failed {e.failures} times",
         )
         for e in clock.of(h.NodeQuarantined)
         if e.node_id == node_id
@@ -286,9 +260,7 @@ def _worker(clock: _Clock, worker: h.WorkerStarted, row: int) -> Span:
         for e in clock.of(h.FaultInjected)
         if e.attempt == worker.attempt and worker.rank in e.ranks and _kills(e)
     ]
-    ends += [
-        clock.s(e) for e in clock.of(h.WorkerFinished) if (e.term, e.attempt, e.rank) == (*key, worker.rank)
-    ]
+    ends += [clock.s(e) for e in clock.of(h.WorkerFinished) if (e.term, e.attempt, e.rank) == (*key, worker.rank)]
     tip = f"rank {worker.rank} of {worker.world_size}, attempt {worker.attempt}, pid {worker.pid}"
     end = max(min(ends), clock.s(worker))
     return Span(clock.s(worker), end, f"worker parity-{worker.attempt % 2}", f"rank {worker.rank}", tip, row)
@@ -299,11 +271,7 @@ def _kills(fault: h.FaultInjected) -> bool:
 
 
 def _steps(clock: _Clock, worker: h.WorkerStarted, row: int) -> Iterable[Mark]:
-    mine = [
-        e
-        for e in clock.of(h.Stepped)
-        if (e.term, e.attempt, e.rank) == (worker.term, worker.attempt, worker.rank)
-    ]
+    mine = [e for e in clock.of(h.Stepped) if (e.term, e.attempt, e.rank) == (worker.term, worker.attempt, worker.rank)]
     every = -(-len(mine) // MAX_STEP_MARKS) or 1
     return [Mark(clock.s(e), "step", "", f"step {e.step}", row) for e in mine[::every]]
 

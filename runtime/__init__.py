@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
-    from shaketable.runtime.config import (
-        CheckpointConfig,
-        FailureConfig,
-        Quarantine,
-        RunConfig,
-        ScalingConfig,
-        Tier,
-    )
+    from shaketable.runtime.config import CheckpointConfig, FailureConfig, Quarantine, RunConfig, ScalingConfig, Tier
     from shaketable.runtime.errors import ConfigurationError, Fenced, TrainingFailedError
     from shaketable.runtime.session import (
         PreemptionInfo,
@@ -33,23 +26,58 @@ if TYPE_CHECKING:
     from shaketable.runtime.trainer import ElasticTrainer, JaxTrainer, Result, TorchTrainer
 
 _HOME = {
-    "Checkpoint": "checkpoint", "CheckpointUploadMode": "checkpoint",
-    "CheckpointConfig": "config", "FailureConfig": "config", "RunConfig": "config", "ScalingConfig": "config",
-    "Quarantine": "config", "Tier": "config",
-    "ConfigurationError": "errors", "Fenced": "errors", "TrainingFailedError": "errors",
-    "PreemptionInfo": "session", "TrainContext": "session", "barrier": "session",
-    "broadcast_from_rank_zero": "session", "checkpoint_requested": "session", "get_checkpoint": "session",
-    "get_context": "session", "get_preemption_info": "session", "report": "session",
-    "ElasticTrainer": "trainer", "JaxTrainer": "trainer", "Result": "trainer", "TorchTrainer": "trainer",
-}  # fmt: skip
+    "Checkpoint": "checkpoint",
+    "CheckpointUploadMode": "checkpoint",
+    "CheckpointConfig": "config",
+    "FailureConfig": "config",
+    "RunConfig": "config",
+    "ScalingConfig": "config",
+    "Quarantine": "config",
+    "Tier": "config",
+    "ConfigurationError": "errors",
+    "Fenced": "errors",
+    "TrainingFailedError": "errors",
+    "PreemptionInfo": "session",
+    "TrainContext": "session",
+    "barrier": "session",
+    "broadcast_from_rank_zero": "session",
+    "checkpoint_requested": "session",
+    "get_checkpoint": "session",
+    "get_context": "session",
+    "get_preemption_info": "session",
+    "report": "session",
+    "ElasticTrainer": "trainer",
+    "JaxTrainer": "trainer",
+    "Result": "trainer",
+    "TorchTrainer": "trainer",
+}
 
 __all__ = [
-    "Checkpoint", "CheckpointConfig", "CheckpointUploadMode", "ConfigurationError", "ElasticTrainer", "FailureConfig",
-    "Fenced", "JaxTrainer", "PreemptionInfo", "Quarantine", "Result", "RunConfig", "ScalingConfig", "Tier",
-    "TorchTrainer", "TrainContext",
-    "TrainingFailedError", "barrier", "broadcast_from_rank_zero", "checkpoint_requested", "get_checkpoint",
-    "get_context", "get_preemption_info", "report",
-]  # fmt: skip
+    "Checkpoint",
+    "CheckpointConfig",
+    "CheckpointUploadMode",
+    "ConfigurationError",
+    "ElasticTrainer",
+    "FailureConfig",
+    "Fenced",
+    "JaxTrainer",
+    "PreemptionInfo",
+    "Quarantine",
+    "Result",
+    "RunConfig",
+    "ScalingConfig",
+    "Tier",
+    "TorchTrainer",
+    "TrainContext",
+    "TrainingFailedError",
+    "barrier",
+    "broadcast_from_rank_zero",
+    "checkpoint_requested",
+    "get_checkpoint",
+    "get_context",
+    "get_preemption_info",
+    "report",
+]
 
 
 def __getattr__(name: str) -> Any:

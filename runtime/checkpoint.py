@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from shaketable.runtime.errors import StorageError
-from shaketable.runtime.storage import CHECKPOINTS
+from shaketable.runtime.storage.files import CHECKPOINTS
 
 
 class CheckpointUploadMode(StrEnum):
@@ -57,17 +57,22 @@ class Checkpoint:
 
 def _fetched(url: str, target: Path) -> Path:
     """The files that the run log lists for the commit at `url`, each compared with it."""
-    from shaketable.runtime.runlog import RunLog
-    from shaketable.runtime.storage import locate_run
-    from shaketable.runtime.transfer import fetch
+    from shaketable.runtime.checkpoints.verify import fetch
+    from shaketable.runtime.log.run_log import RunLog
+    from shaketable.runtime.storage.files import locate_run
+    from shaketable.runtime.storage.retries import retrying
 
     run, _, name = url.rpartition(f"/{CHECKPOINTS}/")
     storage_path, _, run_name = run.rpartition("/")
     run_path = locate_run(storage_path, run_name)
     commit = RunLog(run_path).catch_up().commit_named(name)
     if commit is None:
-        raise StorageError(
-            f"{url} is no commit of the run {run}: its log does not have it, or has deleted it"
-        )
-    fetch(run_path, commit, target)
-    return target
+        raise StorageError(f"{url} is not a commit of the run {run}: the log does not list it, or lists it as deleted")
+
+    def once() -> Path:
+        # of the try before
+        shutil.rmtree(target, ignore_errors=True)
+        fetch(run_path, commit, target)
+        return target
+
+    return retrying("restore", once)

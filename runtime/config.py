@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
-from shaketable.runtime.records import AnyRecord
+from shaketable.runtime.log.records import AnyRecord
 from shaketable.runtime.scaling_config import ScalingConfig, check, whole
 
 __all__ = [
@@ -39,10 +39,12 @@ class Callback(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A kind of capacity, such as spot or on-demand: the labels of its nodes (on TPU of all hosts of a slice), what the
-    run may cost on it (as in FailureConfig, counted there alone), for how long fewer than min may be had of it before
-    the next tier is tried (seconds; None: for ever), and what an hour of one worker costs, in any currency (reports
-    show what the run has cost on each). Raises ConfigurationError.
+    """A kind of capacity, such as spot or on-demand.
+
+    `label_selector`: labels that its nodes must have (on TPU all hosts of a slice). `max_failures` and
+    `max_preemption_failures`: as in FailureConfig, counted on this tier alone. `capacity_timeout_s`: seconds with fewer
+    than min workers until the run moves to the next tier (None: never). `price_per_hour`: of one worker, in any
+    currency, for reports. Raises ConfigurationError.
     """
 
     name: str
@@ -56,9 +58,7 @@ class Tier:
         check(bool(self.name), "Tier.name is empty: name what it is, such as 'spot'")
         for name in ("max_failures", "max_preemption_failures"):
             value = getattr(self, name)
-            check(
-                whole(value) and value >= -1, f"Tier.{name} is {value!r}: use 0, a count, or -1 (unlimited)"
-            )
+            check(whole(value) and value >= -1, f"Tier.{name} is {value!r}: use 0, a count, or -1 (unlimited)")
         for name in ("capacity_timeout_s", "price_per_hour"):
             value = getattr(self, name)
             fine = value is None or (math.isfinite(value) and value >= 0)
@@ -67,8 +67,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """When a node is set aside: once `failures` attempts that were charged to `max_failures` or `max_start_failures`
-    within `within_s` seconds name it as their culprit; for `for_s` seconds. Raises ConfigurationError.
+    """When a node is quarantined, and for how long.
+
+    A node is quarantined for `for_s` seconds when `failures` attempts within `within_s` seconds name it as their
+    culprit. Attempts count that were charged to `max_failures` or `max_start_failures`. Raises ConfigurationError.
     """
 
     failures: int = 3
@@ -85,16 +87,22 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class FailureConfig:
-    """What a run may cost in failures before it fails (docs/semantics.md has the contract).
+    """How many failures a run survives (docs/semantics.md has the contract).
 
-    Each limit counts attempts: 0 none, n that many, -1 unlimited. `max_failures`: ended by a worker's error or death or
-    by a lost node. `max_preemption_failures`: ended by an announced preemption. `max_start_failures`: ended before
-    every worker had entered the training function, in a row. `max_failures_without_progress`: as max_failures, since
-    the last commit, so that a crash loop ends also where failures are unlimited. `tiers`: kinds of capacity, the one to
-    begin with first; each has its own `max_failures` and `max_preemption_failures`, in the place of those here.
-    `budget_window_s`: charges to `max_failures` and `max_preemption_failures` count for so many seconds only, so that
-    `max_failures=3, budget_window_s=3600` is three an hour (None: for the whole run, or as long as it is on the tier).
-    `node_quarantine`: when a node (a whole slice on TPU) that keeps failing is set aside (None: never).
+    Each limit counts attempts: 0 allows none, n that many, -1 any number.
+
+    * `max_failures`: attempts ended by a worker's error or death, a lost node or a hang.
+    * `max_preemption_failures`: attempts ended by an announced preemption.
+    * `max_start_failures`: attempts in a row that ended before every worker was in the training function.
+    * `max_failures_without_progress`: as `max_failures`, but since the last commit. It ends a crash loop, also with
+      unlimited failures.
+    * `tiers`: kinds of capacity, the first one to begin with. Each has its own `max_failures` and
+      `max_preemption_failures`, in place of those here.
+    * `budget_window_s`: seconds for which a charge to `max_failures` or `max_preemption_failures` counts, so that
+      `max_failures=3, budget_window_s=3600` is three an hour. None: it counts for the whole run, or on its whole tier.
+    * `node_quarantine`: when to quarantine a node (on TPU its whole slice) that keeps failing. None: never.
+
+    Raises ConfigurationError.
     """
 
     max_failures: int = 0
@@ -112,10 +120,7 @@ class FailureConfig:
         check(fine, f"FailureConfig.budget_window_s is {window_s!r}: use None, or seconds above 0")
         for name in (name for name in self.__slots__ if name.startswith("max_")):
             value = getattr(self, name)
-            check(
-                whole(value) and value >= -1,
-                f"FailureConfig.{name} is {value!r}: use 0, a count, or -1 (unlimited)",
-            )
+            check(whole(value) and value >= -1, f"FailureConfig.{name} is {value!r}: use 0, a count, or -1 (unlimited)")
 
     def _check_tiers(self) -> None:
         names = [tier.name for tier in self.tiers]
@@ -123,14 +128,17 @@ class FailureConfig:
         own = (self.max_failures, self.max_preemption_failures) == (0, -1)
         check(
             own or not names,
-            "FailureConfig has tiers, and max_failures or max_preemption_failures besides: give each Tier its own",
+            "FailureConfig has both tiers and max_failures or max_preemption_failures: set these on each Tier",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """`num_to_keep`: how many commits stay in storage, None for all: the latest always, besides it the newest, or those
-    with the best `checkpoint_score_attribute` (a reported number; `checkpoint_score_order` "max" or "min").
+    """Which commits stay in storage.
+
+    `num_to_keep`: how many (None: all). The latest always stays, and besides it the newest. With
+    `checkpoint_score_attribute`, a reported number, the best stay instead (`checkpoint_score_order`: "max" or "min").
+    Raises ConfigurationError.
     """
 
     num_to_keep: int | None = None
@@ -140,33 +148,40 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         keep = self.num_to_keep
         check(
-            keep is None or (whole(keep) and keep >= 1),
-            f"CheckpointConfig.num_to_keep is {keep!r}: use None or >= 1",
+            keep is None or (whole(keep) and keep >= 1), f"CheckpointConfig.num_to_keep is {keep!r}: use None or >= 1"
         )
         order = self.checkpoint_score_order
-        check(
-            order in ("max", "min"),
-            f'CheckpointConfig.checkpoint_score_order is {order!r}: use "max" or "min"',
-        )
+        check(order in ("max", "min"), f'CheckpointConfig.checkpoint_score_order is {order!r}: use "max" or "min"')
 
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Where a run lives and how it is watched. `(storage_path, name)` is its identity across drivers.
+    """Where a run is stored and how it is watched. `(storage_path, name)` identifies it across drivers.
 
-    Seconds: `heartbeat_timeout_s` of silence make an agent lost; `driver_lease_s` without its driver end an agent;
-    `fence_check_s` between looks for a newer driver; `hold_timeout_s` for all ranks to stop at one report;
-    `finish_uploads_s` for the uploads of an attempt that ended; `commit_timeout_s` until a rank that has not passed a
-    checkpoint's report is named; `start_settle_s` for agents on their way at the first start; `unit_wait_s` below min
-    until what is held is given back for a while; `storage_outage_s` of a storage that cannot be reached until the run
-    ends, saying what is safe; so does more than `staging_bytes_max` of one worker's ASYNC checkpoints that wait for it
-    (None: no limit). `notice_window_s` are further preemption notices waited for after the first, half of the
-    time to its deadline at most, so that staggered ones make one restart. `replacement_wait_s` after a notice a
-    replacement that has no place yet is waited for, as long as the deadline allows (docs/semantics.md).
-    `hang_timeout_s` without a new report of the slowest rank end the attempt as hung (None: never; a checkpoint under
-    way is not counted), before its first report `first_step_timeout_s` where that is longer. `preload`: modules
-    imported once per node, before any worker is forked. `on_config_change`: "error" or "accept" for a name reused with
-    another `train_loop_config`.
+    * `preload`: modules to import once per node, before any worker is forked.
+    * `on_config_change`: "error" or "accept", for a name that is reused with another `train_loop_config`.
+    * `staging_bytes_max`: bytes of one worker's ASYNC checkpoints that may wait for the storage. More ends the run.
+      None: no limit.
+
+    In seconds:
+
+    * `heartbeat_timeout_s`: silence after which an agent is lost.
+    * `driver_lease_s`: time without its driver after which an agent ends.
+    * `fence_check_s`: between two looks for a newer driver.
+    * `hold_timeout_s`: for all ranks to stop at one report.
+    * `finish_uploads_s`: for the uploads of an attempt that has ended.
+    * `commit_timeout_s`: until ranks are named that have not passed a checkpoint's report.
+    * `start_settle_s`: to wait for agents that are starting, at the first start.
+    * `unit_wait_s`: below min workers, until all are given back for a while.
+    * `storage_outage_s`: until an unreachable storage ends the run.
+    * `notice_window_s`: to wait for further preemption notices, so that several cost one restart. At most half of the
+      time to the deadline.
+    * `replacement_wait_s`: to wait after a notice for a replacement without a place, as far as the deadline allows.
+    * `hang_timeout_s`: without a new report of the slowest rank, after which the attempt ends as hung. Uploads do not
+      count. None: never.
+    * `first_step_timeout_s`: the same before the first report of an attempt, if longer.
+
+    docs/semantics.md says what each of them promises. Raises ConfigurationError.
     """
 
     name: str
@@ -192,20 +207,14 @@ class RunConfig:
     first_step_timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
-        fits = (
-            bool(self.name)
-            and self.name not in (".", "..")
-            and "/" not in self.name
-            and "\0" not in self.name
-        )
+        fits = bool(self.name) and self.name not in (".", "..") and "/" not in self.name and "\0" not in self.name
         check(fits, f"RunConfig.name is {self.name!r}: use a plain name, without '/'")
         for name in self.__slots__:
             if name.endswith("_s"):
                 value = getattr(self, name)
                 off = (name, value) in _OFF
                 check(
-                    off or (math.isfinite(value) and value > 0),
-                    f"RunConfig.{name} is {value!r}: use seconds above 0",
+                    off or (math.isfinite(value) and value > 0), f"RunConfig.{name} is {value!r}: use seconds above 0"
                 )
 
 

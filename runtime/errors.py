@@ -1,7 +1,7 @@
 """The errors of the runtime. Every message says what was wrong, what was seen, and what to do about it.
 
-All of them take the message first and keep the rest as attributes, so that they survive pickling on their way
-through Ray. Which one it is says whose problem it is: the user's configuration, the storage, or the log itself.
+All errors take the message first and keep the rest as attributes, so that they survive pickling on their way through
+Ray. The class says whose problem it is: the user's configuration, the storage, or the log itself.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class ShaketableError(Exception):
 
 
 class ConfigurationError(ShaketableError, ValueError):
-    """What the user asked for cannot be done, or contradicts what the run was begun with."""
+    """The configuration is impossible, or contradicts the one that the run began with."""
 
 
 class TrainingFailedError(ShaketableError, RuntimeError):
-    """The run ended as failed. `attempts`: what each attempt came to, oldest first."""
+    """The run failed. `attempts`: a summary of each attempt, oldest first."""
 
     def __init__(self, message: str, attempts: Sequence[Any] = ()) -> None:
         super().__init__(message)
@@ -27,25 +27,38 @@ class TrainingFailedError(ShaketableError, RuntimeError):
 
 
 class StorageError(ShaketableError):
-    """The storage did not do what was asked; what was asked did not happen."""
+    """A call to the storage failed and had no effect."""
 
 
 class StorageUnavailable(StorageError):
-    """The storage could not be asked, or did not answer: an outage, a time-out, credentials that have expired. It may
-    be asked again."""
+    """The storage could not be reached or did not answer: an outage, a time-out, expired credentials. The call may be
+    repeated."""
 
 
 class StorageUnsettled(StorageUnavailable):
-    """The storage failed in a way that leaves open whether the record was written. Only the very same record may be
-    tried again at this number; anything else there could fork the log."""
+    """The storage failed, and the record may or may not have been written. Only the very same record may be written
+    again at this number. Any other record there could fork the log."""
+
+
+class RunNotFound(StorageError):
+    """The run is not where this process looks for it: no mount, another endpoint or region. The process's node is
+    unfit; of the data nothing is known."""
+
+
+class UploadCancelled(ShaketableError):
+    """The attempt that the upload was for is over."""
 
 
 class LogCorrupt(StorageError):
-    """A record is torn, missing, or of a kind that this version does not know."""
+    """A record is torn, missing, or of an unknown kind."""
 
 
 class LogViolation(ShaketableError):
-    """A record that the rules of the run log forbid. Nothing was written when it is raised by an append."""
+    """A record breaks the rules of the run log. When an append raises this, nothing was written."""
+
+
+class InternalError(ShaketableError, RuntimeError):
+    """A bug of the runtime's own ended the run; the cause is chained. What is committed is safe."""
 
 
 class Fenced(ShaketableError):
@@ -57,7 +70,7 @@ class Fenced(ShaketableError):
 
 
 class NumberTaken(ShaketableError):
-    """Somebody else's record of the same or a lower term holds the number. Opening folds it and tries the next."""
+    """Another driver's record of the same or a lower term has this number. Opening folds it and tries the next one."""
 
     def __init__(self, message: str, number: int = 0) -> None:
         super().__init__(message)
@@ -67,9 +80,7 @@ class NumberTaken(ShaketableError):
 class CheckpointCorrupt(StorageError):
     """A file of a committed checkpoint is missing or differs from what was committed."""
 
-    def __init__(
-        self, message: str, checkpoint: str = "", path: str = "", expected: str = "", seen: str = ""
-    ) -> None:
+    def __init__(self, message: str, checkpoint: str = "", path: str = "", expected: str = "", seen: str = "") -> None:
         super().__init__(message)
         self.checkpoint, self.path, self.expected, self.seen = checkpoint, path, expected, seen
 

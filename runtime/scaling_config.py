@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shaketable.runtime.errors import ConfigurationError
-from shaketable.runtime.topology import GENERATIONS, SliceShape, generation_of, slice_shape
+from shaketable.runtime.tpu.topology import GENERATIONS, SliceShape, generation_of, slice_shape
 
 
 def check(ok: bool, message: str) -> None:
@@ -24,14 +24,15 @@ def whole(value: object) -> bool:
 class ScalingConfig:
     """How many workers, and on what (Ray Train: `ray.train.ScalingConfig`).
 
-    `num_workers`: a fixed world size, or `(min, max)`. `resources_per_worker`: amounts of Ray resources, one CPU by
-    default, plus one GPU with `use_gpu`, plus all chips of a host with `use_tpu`. `accelerator_type`: only nodes with
-    this one, for example "A100" or "TPU-V6E". `elastic_resize_monitor_interval_s`: seconds between two considerations
-    of growing.
-
-    On TPU with more than one worker, `accelerator_type` and `topology` (for example "4x4") say what a slice is; workers
-    are whole slices, so both bounds are multiples of a slice's workers. `chips_per_host` is ours: it decides where a
-    topology is sold with two kinds of hosts (2x4 of v5e and v6e: 8 chips, the default, or 4).
+    * `num_workers`: a fixed world size, or `(min, max)`.
+    * `resources_per_worker`: amounts of Ray resources. Default: one CPU, plus one GPU with `use_gpu`, plus all chips of
+      a host with `use_tpu`.
+    * `accelerator_type`: use only nodes with this one, for example "A100" or "TPU-V6E".
+    * `elastic_resize_monitor_interval_s`: seconds between two looks for room to grow.
+    * `topology`: of a TPU slice, for example "4x4". With more than one worker on TPU, it is needed, and so is
+      `accelerator_type`. Workers fill whole slices, so both bounds are multiples of a slice's workers.
+    * `chips_per_host`: ours. Needed only if a topology is sold with two kinds of hosts (2x4 of v5e and v6e: 8 chips,
+      the default, or 4).
 
     Raises ConfigurationError.
     """
@@ -51,9 +52,7 @@ class ScalingConfig:
         check(len([b for b in bounds if whole(b)]) == 2, f"{shown} is neither a whole number nor (min, max)")
         check(bounds[0] >= 1, f"{shown}: at least one worker is needed; use 1 or more")
         check(bounds[0] <= bounds[1], f"{shown}: min is above max; write ({bounds[1]}, {bounds[0]})?")
-        check(
-            self.elastic_resize_monitor_interval_s >= 0, "elastic_resize_monitor_interval_s must be 0 or more"
-        )
+        check(self.elastic_resize_monitor_interval_s >= 0, "elastic_resize_monitor_interval_s must be 0 or more")
         for name, amount in (self.resources_per_worker or {}).items():
             check(amount >= 0, f"ScalingConfig.resources_per_worker[{name!r}] is negative: {amount}")
         if self.use_tpu:
@@ -95,10 +94,10 @@ class ScalingConfig:
                 bundle["TPU"] = 1.0 if self.slice is None else float(self.slice.chips_per_host)
         else:
             bundle = {**self.resources_per_worker}
-        if (
-            self.accelerator_type is not None and self.slice is None
-        ):  # hosts of slices are chosen by their labels
-            bundle.setdefault(f"accelerator_type:{self.accelerator_type}", 0.001)  # Ray's way to ask for one
+        # hosts of slices are chosen by their labels
+        if self.accelerator_type is not None and self.slice is None:
+            # Ray's way to ask for one
+            bundle.setdefault(f"accelerator_type:{self.accelerator_type}", 0.001)
         return bundle
 
 
@@ -107,21 +106,12 @@ class ScalingConfig:
 
 def _check_no_tpu(config: ScalingConfig) -> None:
     tpu = (config.resources_per_worker or {}).get("TPU")
-    check(
-        not tpu,
-        f"ScalingConfig.resources_per_worker['TPU'] is {tpu} without use_tpu=True: set it, or leave TPU out",
-    )
+    check(not tpu, f"ScalingConfig.resources_per_worker['TPU'] is {tpu} without use_tpu=True: set it, or leave TPU out")
     for name in ("topology", "chips_per_host"):
         value = getattr(config, name)
-        check(
-            value is None,
-            f"ScalingConfig.{name} is {value!r} without use_tpu=True: set it, or leave {name} out",
-        )
+        check(value is None, f"ScalingConfig.{name} is {value!r} without use_tpu=True: set it, or leave {name} out")
     if (config.accelerator_type or "").lower().startswith("tpu"):
-        check(
-            False,
-            f"ScalingConfig.accelerator_type is {config.accelerator_type!r} without use_tpu=True: set it",
-        )
+        check(False, f"ScalingConfig.accelerator_type is {config.accelerator_type!r} without use_tpu=True: set it")
 
 
 def _check_tpu(config: ScalingConfig) -> None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-import msgspec
-
-from shaketable.runtime import messages as msg
 from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
-from shaketable.runtime.checkpoints import stage
-from shaketable.runtime.wire import Channel, ChannelClosed
+from shaketable.runtime.checkpoints.store import stage
+from shaketable.runtime.errors import StorageError
+from shaketable.runtime.log.metrics import encode
+from shaketable.runtime.text import described, told
+from shaketable.runtime.transport import messages as msg
+from shaketable.runtime.transport.wire import Channel, ChannelClosed
 
 
 class Listener(Protocol):
@@ -83,7 +85,8 @@ class TrainContext:
 
 class Session:
     """The worker's end of everything. The training function's thread calls it; a second thread hears what the agent
-    says. What both touch is guarded by `_changed`; `_returned` is the index of the last report returned from."""
+    says. What both touch is guarded by `_changed`; `_returned` is the index of the last report left, by a return or
+    by an exception."""
 
     def __init__(self, channel: Channel, task: msg.Task) -> None:
         fork = task.fork
@@ -109,11 +112,14 @@ class Session:
         self._staging = Path(task.staging)
         self._restored: msg.Restored | None = None
         self._returned = fork.first_index - 1
-        self._uploaded: set[int] = set()
+        # What the agent said of the checkpoint of the report that waits for it: by index, the error or None.
+        self._uploads: dict[int, str | None] = {}
+        # Of a checkpoint that nobody waits for (ASYNC); raised once by the next report.
         self._failed_upload: str | None = None
         self._holding = False
         self._hold_at: int | None = None
-        self._requested: set[int] = set()  # reports at which a checkpoint was asked for
+        # reports at which a checkpoint was asked for
+        self._requested: set[int] = set()
         self._reached = False
         self._announced: PreemptionInfo | None = None
         self._round = 0
@@ -124,6 +130,10 @@ class Session:
         self._take_in(messages)
         threading.Thread(target=self._hear, name="shaketable-session", daemon=True).start()
 
+    def abandon(self) -> None:
+        """In a forked child of the worker: the connection is the worker's alone."""
+        self._channel.close()
+
     def send(self, message: msg.AnyMessage) -> None:
         with self._sending:
             self._channel.send(message)
@@ -131,59 +141,98 @@ class Session:
 
     # ---- report
 
-    def report(
-        self, metrics: dict[str, Any], checkpoint: Checkpoint | None, mode: CheckpointUploadMode
-    ) -> None:
-        index = self._returned + 1
-        for listener in listeners:
-            listener.before_report(index, metrics, checkpoint)
-        self._send_report(index, metrics, checkpoint, mode)
-        with self._changed:
-            self._raise_failed_upload()
-            self._changed.wait_for(lambda: self._may_return(index))
-            self._returned = index
-            self._requested.discard(index)
-            self.checkpoint_requested = index + 1 in self._requested
-            self.preemption = self._announced
+    def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None, mode: CheckpointUploadMode) -> None:
+        """Whatever is raised in here, the index is consumed, and the rank votes against the commit of a report that it
+        has failed (promise commit-7). Otherwise the next report would write into the directory of this one, and all
+        later commits would mix the steps of this rank with those of its peers."""
+        index, failed = self._returned + 1, True
+        try:
+            for listener in listeners:
+                listener.before_report(index, metrics, checkpoint)
+            self._hand_over(index, metrics, checkpoint, mode)
+            failed = False
+        except BaseException as error:
+            self._vote_no(index, error)
+            raise
+        finally:
+            self._leave(index, failed=failed)
         for listener in listeners:
             listener.after_report(index)
+        self._raise_failed_upload()
 
-    def _send_report(
+    def _hand_over(
         self, index: int, metrics: dict[str, Any], checkpoint: Checkpoint | None, mode: CheckpointUploadMode
     ) -> None:
-        encoded = _encode_metrics(metrics)
+        encoded = encode(metrics)
         staged = checkpoint is not None and mode is CheckpointUploadMode.ASYNC
         source = checkpoint.path if checkpoint is not None else None
+        if source is not None and told(source) != source:
+            raise ValueError(f"report: the directory {source!r} cannot be named in UTF-8; use another one")
         if staged and source is not None:
-            source = str(stage(Path(source), self._staging))
+            source = self._stage(index, Path(source))
         report = msg.Report(
-            attempt=self._attempt,
-            rank=self._rank,
-            index=index,
-            metrics=encoded,
-            directory=source,
-            staged=staged,
+            attempt=self._attempt, rank=self._rank, index=index, metrics=encoded, directory=source, staged=staged
         )
         self.send(report)
         if source is not None and not staged:
-            with self._changed:
-                self._changed.wait_for(lambda: index in self._uploaded)
-                self._uploaded.clear()
+            self._wait_for_upload(index)
+
+    def _stage(self, index: int, source: Path) -> str:
+        try:
+            return str(stage(source, self._staging))
+        except StorageError as error:
+            raise OSError(f"the checkpoint of report {index} could not be staged: {error}") from error
+
+    def _wait_for_upload(self, index: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: index in self._uploads)
+            error = self._uploads[index]
+        if error is not None:
+            raise OSError(f"the checkpoint of report {index} could not be uploaded: {error}")
+
+    def _vote_no(self, index: int, error: BaseException) -> None:
+        """Of a failed upload the agent has told the driver itself."""
+        if not self._uploads.get(index):
+            detail = f"report() raised {described(error)}"
+            self.send(msg.UploadFailed(attempt=self._attempt, rank=self._rank, index=index, detail=detail))
+
+    def _leave(self, index: int, *, failed: bool) -> None:
+        """As soon as the rules of the hold allow it. An exception that comes meanwhile, from a signal's handler, waits:
+        a rank that left early would miss that a checkpoint is requested, and the commit would lack its part."""
+        late: BaseException | None = None
+        with self._changed:
+            while True:
+                try:
+                    self._changed.wait_for(lambda: self._may_leave(index, failed=failed))
+                    break
+                except ChannelClosed:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it is raised below
+                    late = error
+            self._returned = index
+            self._uploads.clear()
+            self._requested.discard(index)
+            self.checkpoint_requested = index + 1 in self._requested
+            self.preemption = self._announced
+        if late is not None:
+            raise late
 
     def _raise_failed_upload(self) -> None:
-        if self._failed_upload is not None:
+        with self._changed:
             detail, self._failed_upload = self._failed_upload, None
-            raise OSError(f"a checkpoint could not be uploaded: {detail}")
+        if detail is not None:
+            raise OSError(f"{detail}. (This report itself is done)")
 
-    def _may_return(self, index: int) -> bool:
-        """The rules of the hold (protocols 4): having answered, wait to be told; then stop at the common report, until
-        the attempt is stopped, which kills us, or the hold is cancelled."""
+    def _may_leave(self, index: int, *, failed: bool) -> bool:
+        """The rules of the hold (docs/architecture.md): having answered, wait to be told; then stop at the common
+        report, until the attempt is stopped, which kills us, or the hold is cancelled. Who has failed the common report
+        says that it is there, for the sake of its peers, and goes: there is nothing to wait for."""
         if not self._holding:
             return True
         if index == self._hold_at and not self._reached:
-            self._reached = True
             self.send(msg.HoldReached(attempt=self._attempt, rank=self._rank, index=index))
-        return self._hold_at is not None and index != self._hold_at
+            self._reached = True
+        return self._hold_at is not None and (failed or index != self._hold_at)
 
     # ---- the rest of the API
 
@@ -215,7 +264,11 @@ class Session:
             while self._channel.wait(None):
                 self._take_in(self._channel.receive())
         except ChannelClosed:
-            os._exit(1)  # no agent, no worker
+            # No agent, no worker.
+            os._exit(1)
+        except BaseException:  # noqa: BLE001 - the outermost of this thread: without it nobody is heard any more
+            traceback.print_exc()
+            os._exit(1)
 
     def _take_in(self, messages: Iterable[msg.AnyMessage]) -> None:
         with self._changed:
@@ -227,9 +280,8 @@ class Session:
         match message:
             case msg.Restored():
                 self._restored = message
-            case msg.UploadDone(index=index, error=error):
-                self._uploaded.add(index)
-                self._failed_upload = error or self._failed_upload
+            case msg.UploadDone():
+                self._on_upload_done(message)
             case msg.HoldBegin():
                 self._holding, self._hold_at, self._reached = True, None, False
                 self.send(msg.HoldAnswer(attempt=self._attempt, rank=self._rank, returned=self._returned))
@@ -244,26 +296,36 @@ class Session:
             case msg.Delivery():
                 self._delivered[message.round] = message.data
 
-
-def _encode_metrics(metrics: dict[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(metrics, enc_hook=msg.jsonable)
-    except (TypeError, msgspec.MsgspecError) as error:
-        for key, value in metrics.items():
-            try:
-                msgspec.json.encode(value, enc_hook=msg.jsonable)
-            except (TypeError, msgspec.MsgspecError):
-                raise TypeError(f"report: metrics[{key!r}] cannot be sent: {error}") from error
-        raise
+    def _on_upload_done(self, done: msg.UploadDone) -> None:
+        """A report that was left by an exception does not wait any more, and has said no."""
+        if not done.staged:
+            self._uploads[done.index] = done.error
+        elif done.error is not None:
+            self._failed_upload = f"the checkpoint of report {done.index} could not be uploaded: {done.error}"
 
 
 _session: Session | None = None
+# in a forked child of the worker: who that is
+_parent: TrainContext | None = None
 
 
 def start(session: Session) -> None:
     """Make `session` the one of this process."""
     global _session
     _session = session
+
+
+def _forked() -> None:
+    """In a forked child of the worker, a DataLoader's for instance: what it said would be taken for the worker's. It
+    still knows the rank, by which it may choose its samples."""
+    global _session, _parent
+    session, _session = _session, None
+    if session is not None:
+        _parent = session.context
+        session.abandon()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _current() -> Session:
@@ -289,7 +351,9 @@ def report(
     """One step of the training function: its metrics (numbers, strings, lists and dicts of them) and, from any ranks
     that have one, a checkpoint. Every rank reports as often as every other. Follows `ray.train.report`.
 
-    Raises OSError if a checkpoint could not be uploaded, TypeError for metrics that cannot be sent.
+    Raises OSError if a checkpoint could not be staged or uploaded, of this report or (ASYNC) of an earlier one, and
+    TypeError for metrics that cannot be recorded. A report that raises counts as made: do not make it again, go on
+    with the next one. Its checkpoint is not committed, unless the error speaks of an earlier one.
     """
     _current().report(metrics, checkpoint, checkpoint_upload_mode)
 
@@ -300,8 +364,8 @@ def get_checkpoint() -> Checkpoint | None:
 
 
 def get_context() -> TrainContext:
-    """Rank, world size and the rest of who this worker is."""
-    return _current().context
+    """Rank, world size and the rest of who this worker is; also in its forked children."""
+    return _parent if _parent is not None else _current().context
 
 
 def checkpoint_requested() -> bool:

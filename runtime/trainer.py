@@ -10,33 +10,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import ray
 
-from shaketable.runtime import checkpoints, fold, retries
-from shaketable.runtime import events as ev
 from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.backends.jax import JaxBackend
 from shaketable.runtime.backends.torch import TorchBackend
 from shaketable.runtime.checkpoint import Checkpoint
+from shaketable.runtime.checkpoints.garbage import collect
+from shaketable.runtime.checkpoints.reinstatement import reinstate
 from shaketable.runtime.clocks import as_wall_s
-from shaketable.runtime.collection import collect
 from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
-from shaketable.runtime.errors import ConfigurationError, Fenced, StorageError, TrainingFailedError
-from shaketable.runtime.executor import Executor, Job
-from shaketable.runtime.records import Cause, CheckpointCommitted
-from shaketable.runtime.runlog import RunLog, open_run
-from shaketable.runtime.settings import settings_of
-from shaketable.runtime.storage import CHECKPOINTS, check_writable, locate_run
+from shaketable.runtime.controller import events as ev
+from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.driver.executor import Executor, Job
+from shaketable.runtime.driver.pickling import pickled
+from shaketable.runtime.errors import Fenced, StorageError, TrainingFailedError
+from shaketable.runtime.log import run_state
+from shaketable.runtime.log.metrics import restored
+from shaketable.runtime.log.records import AnyRecord, Cause, CheckpointCommitted, Uncommitted
+from shaketable.runtime.log.run_log import RunLog, open_run
+from shaketable.runtime.storage import retries
+from shaketable.runtime.storage.files import CHECKPOINTS, check_rights, check_writable, locate_run
 
 _TIDY_S = 10.0
-_PRELOAD = ("shaketable.runtime.worker", "cloudpickle")
-_PLATFORMS = {"CPU": "cpu", "GPU": "cuda", "TPU": "tpu"}  # as jax calls them
+_PRELOAD = ("shaketable.runtime.agent.worker", "cloudpickle")
+# as jax calls them
+_PLATFORMS = {"CPU": "cpu", "GPU": "cuda", "TPU": "tpu"}
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptSummary:
-    """What one attempt came to, from the run log."""
+    """The result of one attempt, from the run log."""
 
     attempt: int
     term: int
@@ -50,7 +54,8 @@ class AttemptSummary:
 @dataclass(frozen=True, slots=True)
 class Result:
     """What `fit()` returns (Ray Train: `ray.train.Result`), and the attempts it took. `metrics`: what rank 0 reported
-    last; `checkpoint`: the latest commit; `path`: the run's directory."""
+    last; `checkpoint`: the latest commit; `path`: the run's directory. `uncommitted`: what the last attempt handed over
+    and what was not committed, and why; every other checkpoint of it is."""
 
     metrics: dict[str, Any] | None
     checkpoint: Checkpoint | None
@@ -58,6 +63,7 @@ class Result:
     error: Exception | None = None
     best_checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = ()
     attempts: Sequence[AttemptSummary] = ()
+    uncommitted: Sequence[Uncommitted] = ()
 
 
 class ElasticTrainer:
@@ -80,42 +86,34 @@ class ElasticTrainer:
         self._scaling = scaling_config or ScalingConfig()
         self._run = run_config
         self._backend = self._backend_for(self._scaling)
-        self._task = self._pickled()
+        self._task = pickled(self._backend, self._function, self._config)
         if run_config.checkpoint_config.num_to_keep == 1:
             warnings.warn(
                 "CheckpointConfig.num_to_keep=1 leaves no checkpoint to fall back to when the latest turns out corrupt",
                 stacklevel=2,
             )
 
-    def _pickled(self) -> bytes:
-        name = getattr(self._function, "__qualname__", repr(self._function))
-        try:
-            return bytes(cloudpickle.dumps((self._backend, self._function, self._config)))
-        except Exception as error:  # whatever a user's __reduce__ raises
-            raise ConfigurationError(
-                f"the training function {name} (or its train_loop_config) cannot be sent to the workers: {error}. "
-                "Open files, locks and connections inside the function instead of outside"
-            ) from error
-
     def fit(self) -> Result:
-        """Run until the end and return the Result; a run that has finished before returns its result at once.
+        """Train until the end and return the Result. A run that has finished already returns its result at once.
 
-        Raises TrainingFailedError if the run failed (relaunch the same name to go on from its last commit), Fenced if a
-        newer driver has taken it over, KeyboardInterrupt on SIGINT and SystemExit(143) on SIGTERM, with everything
-        committed so far kept; ConfigurationError before anything is started.
+        Raises TrainingFailedError if the run failed: launch the same name again to continue from its last commit.
+        Raises Fenced if a newer driver has taken the run over. Raises KeyboardInterrupt on SIGINT and SystemExit(143)
+        on SIGTERM; all commits are kept. Raises ConfigurationError before anything is started.
         """
         run_path = locate_run(self._run.storage_path, self._run.name)
-        retries.be_patient(self._run.storage_outage_s)
+        retries.set_retry_timeout(self._run.storage_outage_s)
         check_writable(run_path.parent)
+        check_rights(run_path)
         if not ray.is_initialized():
             ray.init()
         configuration = as_json(self._scaling, self._run, self._config, self._backend.framework)
         log, state = open_run(run_path, configuration, on_config_change=self._run.on_config_change)
         if state.outcome == "finished":
-            collect(run_path, state)  # what a driver that was killed after its last word had no time for
+            # what a driver that was killed after its last word had no time for
+            _tidy_up(log)
             return self._result(log)
-        checkpoints.finish_deletes(run_path, state.deleted)
-        self._testify_opening(log)
+        self._announce_opening(log)
+        reinstate(log, self._warn, self._on_record)
         settings = settings_of(self._run, self._scaling, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
         job = Job(
             self._task,
@@ -126,12 +124,18 @@ class ElasticTrainer:
         )
         return self._conclude(Executor(job, self._run, settings, log).run(), log)
 
-    def _testify_opening(self, log: RunLog) -> None:
+    def _announce_opening(self, log: RunLog) -> None:
         number = log.state.next_number - 1
         record = log.peek(number)
         assert record is not None, "the record that opened this term has just been read"
+        self._on_record(number, record)
+
+    def _on_record(self, number: int, record: AnyRecord) -> None:
         for callback in self._run.callbacks:
             callback.on_record(number, record)
+
+    def _warn(self, text: str) -> None:
+        print(f"shaketable: {self._run.name}: {text}", flush=True)
 
     def _conclude(self, end: ev.FinishRun, log: RunLog) -> Result:
         if end.outcome != "fenced":
@@ -154,11 +158,15 @@ class ElasticTrainer:
 
     def _result(self, log: RunLog) -> Result:
         state = log.state
-        committed = [(self._checkpoint(log, commit), dict(commit.metrics)) for commit in state.commits]
+        committed = [(self._checkpoint(log, commit), restored(commit.metrics)) for commit in state.commits]
         return Result(
-            metrics=state.metrics, checkpoint=committed[-1][0] if committed else None, path=str(log.run_path),
-            best_checkpoints=committed, attempts=_attempts(state),
-        )  # fmt: skip
+            metrics=restored(state.metrics),
+            checkpoint=committed[-1][0] if committed else None,
+            path=str(log.run_path),
+            best_checkpoints=committed,
+            attempts=_attempts(state),
+            uncommitted=state.uncommitted,
+        )
 
     def _checkpoint(self, log: RunLog, commit: CheckpointCommitted) -> Checkpoint:
         return Checkpoint(str(log.run_path / CHECKPOINTS / commit.checkpoint))
@@ -179,42 +187,42 @@ class JaxTrainer(ElasticTrainer):
     @staticmethod
     def _backend_for(scaling: ScalingConfig) -> Backend:
         return JaxBackend(
-            platform=_PLATFORMS[scaling.accelerator],
-            workers_per_slice=scaling.workers_per_unit if scaling.slice else 0,
+            platform=_PLATFORMS[scaling.accelerator], workers_per_slice=scaling.workers_per_unit if scaling.slice else 0
         )
 
 
-def read_result(storage_path: str, name: str) -> fold.RunState:
+def read_result(storage_path: str, name: str) -> run_state.RunState:
     """What the run log says about a run, without taking it over. Raises StorageError if there is none."""
     run_path = locate_run(storage_path, name)
     state = RunLog(run_path).catch_up()
-    if state.next_number == fold.FIRST_NUMBER:
+    if state.next_number == run_state.FIRST_NUMBER:
         raise StorageError(f"there is no run {name!r} in {storage_path}: {run_path} has no records")
     return state
 
 
 def _tidy_up(log: RunLog) -> None:
     """Not at the price of the result: what stays, the next driver of this name collects."""
-    retries.be_patient(_TIDY_S)
+    retries.set_retry_timeout(_TIDY_S)
     try:
         collect(log.run_path, log.state)
     except StorageError as error:
-        print(
-            f"shaketable: {log.run_path.name}: uploads that were cut off are not removed: {error}", flush=True
-        )
+        print(f"shaketable: {log.run_path.name}: uploads that were cut off are not removed: {error}", flush=True)
 
 
-def _attempts(state: fold.RunState) -> list[AttemptSummary]:
+def _attempts(state: run_state.RunState) -> list[AttemptSummary]:
     ends = {end.attempt: end for end in state.ended}
     return [
         AttemptSummary(
-            attempt=start.attempt, term=start.term, world_size=start.world_size, resumed_from=start.resume,
+            attempt=start.attempt,
+            term=start.term,
+            world_size=start.world_size,
+            resumed_from=start.resume,
             cause=ends[start.attempt].cause if start.attempt in ends else None,
             account=ends[start.attempt].account if start.attempt in ends else None,
             detail=ends[start.attempt].detail if start.attempt in ends else "",
         )
         for start in state.started
-    ]  # fmt: skip
+    ]
 
 
 def _import_path() -> tuple[str, ...]:

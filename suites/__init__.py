@@ -1,0 +1,1 @@
+"""The gate, the `shaketable` command, the catalogue of experiments, mutants, bench, and the project's own tests."""

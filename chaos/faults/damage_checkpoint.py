@@ -9,16 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from shaketable.chaos.errors import ExperimentError
-from shaketable.chaos.faults.base import Fault, Scene
-from shaketable.chaos.history import CheckpointDeleted, CheckpointQuarantined, Committed
-from shaketable.chaos.targets import Hit
+from shaketable.chaos.history.events import CheckpointDeleted, CheckpointQuarantined, Committed
+from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
+from shaketable.chaos.injection.targets import ResolvedTarget
 
 HOW = ("corrupt", "truncate", "delete")
 WHICH = ("latest", "all")
 
 
 class DamageCheckpoint(Fault):
-    name, thing = "damage_checkpoint", "cluster"
+    """Damage committed files on the disk: "corrupt", "truncate", "delete"; of the "latest" commit or of "all"."""
+
+    name, target_kind, loss, manner = "damage_checkpoint", "cluster", "checkpoint", "hurt"
     storages = ("directory", "disk")
 
     def __init__(self, how: str = "corrupt", which: str = "latest") -> None:
@@ -28,16 +30,34 @@ class DamageCheckpoint(Fault):
             )
         self.how, self.which = how, which
         self._before: dict[Path, bytes] = {}
+        self._stored: dict[tuple[str, str], bytes] = {}
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
+    def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         for path in self._files(scene):
             self._before[path] = path.read_bytes()
             damage(path, self.how)
 
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
+    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         """Each of the files is read back and is not what it was."""
         same = [path for path, data in self._before.items() if path.exists() and path.read_bytes() == data]
         return f"{len(self._before)} files differ" if self._before and not same else None
+
+    def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        names = scene.commits()
+        for name in names[-1:] if self.which == "latest" else names:
+            files = scene.files.get(name, {})
+            # Where there is none, all of it had been deleted.
+            for path in sorted(files)[:1]:
+                self._stored[name, path] = data = files[path]
+                if self.how == "delete":
+                    del files[path]
+                else:
+                    files[path] = damaged(data) if self.how == "corrupt" else data[: len(data) // 2]
+
+    def observe_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> str | None:
+        stored = scene.files
+        same = [at for at, data in self._stored.items() if stored.get(at[0], {}).get(at[1]) == data]
+        return f"{len(self._stored)} files differ" if self._stored and not same else None
 
     def _files(self, scene: Scene) -> list[Path]:
         """One of each checkpoint hit: the largest, as a bad sector would most likely find it."""

@@ -12,28 +12,32 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from shaketable.chaos.faults.base import Fault, Scene
-from shaketable.chaos.targets import Hit
-from shaketable.chaos.undoing import Undoing
+from shaketable.chaos.faults.refused_writes import RefusesWrites
+from shaketable.chaos.injection.fault import Scene
+from shaketable.chaos.injection.targets import ResolvedTarget
+from shaketable.chaos.undo import Undoing
 
 AS_ROOT = (("chattr", "+i"), ("chattr", "-i"))
 AS_USER = (("chmod", "a-w"), ("chmod", "u+w"))
 
 
-class DenyWrites(Fault):
-    name, thing, heals = "deny_writes", "cluster", True
+class DenyWrites(RefusesWrites):
+    """Take away the rights to write to the run's storage; give them back at `until`, or when the run is over."""
+
+    name = "deny_writes"
     storages = ("directory", "disk")
 
     def __init__(self) -> None:
+        super().__init__()
         self._undoing: Undoing | None = None
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
+    def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         if scene.storage.directory is not None:
             deny, allow = AS_ROOT if os.geteuid() == 0 else AS_USER
             self._undoing = Undoing(on_directories(scene.storage.directory, allow))
             subprocess.run(on_directories(scene.storage.directory, deny), capture_output=True, check=False)
 
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
+    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         """A file that we try to create is refused wherever the run keeps something."""
         directory = scene.storage.directory
         if directory is None:
@@ -41,7 +45,7 @@ class DenyWrites(Fault):
         refused = [refusal(place) for place in (directory, *directory.iterdir()) if place.is_dir()]
         return f"{len(refused)} directories: {refused[0]}" if all(refused) else None
 
-    def heal(self, scene: Scene, hit: Hit) -> None:
+    def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
         if self._undoing is not None:
             self._undoing.now()
 

@@ -5,18 +5,34 @@ from __future__ import annotations
 
 import signal
 
-from shaketable.chaos.faults.base import Fault, Scene, all_stopped, send_to_nodes
-from shaketable.chaos.targets import Hit
+from shaketable.chaos.faults.processes import all_stopped, send_to_nodes
+from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
+from shaketable.chaos.injection.targets import ResolvedTarget
 
 
 class FreezeNode(Fault):
-    name, thing, heals = "freeze_node", "node", True
+    """Stop every process of a node; thaw them at `until`, or when the run is over."""
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
+    name, target_kind, loss, manner, heals = "freeze_node", "node", "node", "frozen", True
+    charged_to, causes, needs = "max_failures", ("node_lost", "hung"), "attempt"
+    drawn = True
+
+    def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         send_to_nodes(scene, hit, signal.SIGSTOP)
 
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
+    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         return all_stopped(hit)
 
-    def heal(self, scene: Scene, hit: Hit) -> None:
+    def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
         send_to_nodes(scene, hit, signal.SIGCONT)
+
+    def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        for number in hit.nodes:
+            scene.cluster.freeze(number)
+
+    def observe_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> str | None:
+        return "stopped" if all(scene.cluster.at(number).state == "frozen" for number in hit.nodes) else None
+
+    def heal_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        for number in hit.nodes:
+            scene.cluster.thaw(number)

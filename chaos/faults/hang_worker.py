@@ -7,31 +7,50 @@ for a child process that says nothing). Its peers stand in the collective that i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shaketable.chaos.errors import ExperimentError, nearest
-from shaketable.chaos.faults.base import Fault, Scene
-from shaketable.chaos.targets import Hit
+from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
+from shaketable.chaos.injection.simulated_scene import SimulatedWorker
+from shaketable.chaos.injection.targets import ResolvedTarget
 
 PLACES = ("python", "c", "loader")
 
 
 class HangWorker(Fault):
-    name, thing = "hang_worker", "worker"
+    """Make the training function stand still for good at its next report, in "python", "c" or a data "loader"."""
+
+    name, target_kind, loss, manner = "hang_worker", "worker", "worker", "hangs"
+    charged_to, causes, needs = "max_failures", ("hung",), "attempt"
 
     def __init__(self, where: str = "python") -> None:
         if where not in PLACES:
             raise ExperimentError(f"hang_worker: where {where!r}; {nearest(where, PLACES)}")
         self.where = where
+        self._workers: Sequence[SimulatedWorker] = ()
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
+    def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         for pid in hit.pids:
             written = scene.directory / f".hang-{pid}"
             written.write_text(self.where)
             written.rename(scene.directory / f"hang-{pid}")
 
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
+    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         hung = hit.pids and all((scene.directory / f"hung-{pid}").exists() for pid in hit.pids)
         return "hung" if hung else None
 
-    def heal(self, scene: Scene, hit: Hit) -> None:
+    def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
         for pid in hit.pids:
             (scene.directory / f"hang-{pid}").unlink(missing_ok=True)
+
+    def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        self._workers = scene.workers(hit.pids)
+        for worker in self._workers:
+            worker.ask_to_hang()
+
+    def observe_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> str | None:
+        return "hung" if self._workers and all(worker.hung for worker in self._workers) else None
+
+    def heal_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        for worker in self._workers:
+            worker.hangs = False

@@ -9,34 +9,51 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from shaketable.chaos.faults.base import Fault, Scene
-from shaketable.chaos.targets import Hit
+from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
+from shaketable.chaos.injection.targets import ResolvedTarget
 
-LOG = "log"  # below the directory of a run
-AWAY = ".log-away"  # beside that directory
+# below the directory of a run
+LOG = "log"
+# beside that directory
+AWAY = ".log-away"
 
 
 class LoseLog(Fault):
-    name, thing, heals = "lose_log", "cluster", True
+    """Take the run log away, as a lifecycle rule does; bring it back at `until`, or when the run is over."""
+
+    name, target_kind, loss, manner, heals = "lose_log", "cluster", "storage", "hurt", True
     storages = ("directory", "disk")
 
     def __init__(self) -> None:
         self._log, self._away = Path(), Path()
+        self._records: dict[int, bytes] = {}
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
+    def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         directory = scene.storage.directory or Path()
         for log in directory.glob(f"*/{LOG}"):
             self._log, self._away = log, directory / AWAY
             log.rename(self._away)
 
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
+    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         """There were records, and none of them is where it was."""
         records = [path.name for path in self._away.glob("*.json")]
         if self._away == Path() or not records or any((self._log / name).exists() for name in records):
             return None
         return f"{len(records)} records are gone"
 
-    def heal(self, scene: Scene, hit: Hit) -> None:
+    def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
         if self._away != Path() and self._away.exists():
             shutil.rmtree(self._log, ignore_errors=True)
             self._away.rename(self._log)
+
+    def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        self._records = dict(scene.records)
+        scene.records.clear()
+
+    def observe_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> str | None:
+        back = any(scene.records.get(number) == data for number, data in self._records.items())
+        return f"{len(self._records)} records are gone" if self._records and not back else None
+
+    def heal_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        scene.records.clear()
+        scene.records.update(self._records)

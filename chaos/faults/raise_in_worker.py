@@ -7,21 +7,43 @@ function in a thread that is not the main one.)
 
 from __future__ import annotations
 
-from shaketable.chaos.faults.base import Fault, Scene
-from shaketable.chaos.targets import Hit
+from collections.abc import Sequence
+
+from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
+from shaketable.chaos.injection.simulated_scene import SimulatedWorker
+from shaketable.chaos.injection.targets import ResolvedTarget
 
 
 class RaiseInWorker(Fault):
-    name, thing = "raise_in_worker", "worker"
+    """Make the training function raise at its next report."""
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
+    name, target_kind, loss, manner = "raise_in_worker", "worker", "worker", "raises"
+    charged_to, causes, needs = "max_failures", ("worker_error",), "attempt"
+    drawn = True
+
+    def __init__(self) -> None:
+        self._workers: Sequence[SimulatedWorker] = ()
+
+    def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         for pid in hit.pids:
             (scene.directory / f"raise-{pid}").touch()
 
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
+    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         raised = hit.pids and all((scene.directory / f"raised-{pid}").exists() for pid in hit.pids)
         return "raised" if raised else None
 
-    def heal(self, scene: Scene, hit: Hit) -> None:
+    def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
         for pid in hit.pids:
             (scene.directory / f"raise-{pid}").unlink(missing_ok=True)
+
+    def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        self._workers = scene.workers(hit.pids)
+        for worker in self._workers:
+            worker.ask_to_raise()
+
+    def observe_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> str | None:
+        return "raised" if self._workers and all(worker.raised for worker in self._workers) else None
+
+    def heal_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        for worker in self._workers:
+            worker.raises = False

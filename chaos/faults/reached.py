@@ -3,15 +3,24 @@ never does has not been put through what the experiment is about, so it is INVAL
 
 from __future__ import annotations
 
-from shaketable.chaos.faults.base import Fault, Scene
-from shaketable.chaos.targets import Hit
+from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
+from shaketable.chaos.injection.targets import ResolvedTarget
 
 
 class Reached(Fault):
-    name, thing, anywhere = "reached", "cluster", True
+    """No fault: demands that the run gets there, or else the experiment proves nothing and is INVALID."""
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
+    name, target_kind, anywhere = "reached", "cluster", True
+    needs = "nothing"
+
+    def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         """Nothing: that the trigger came true is all there is to it."""
 
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
+    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
+        return "reached"
+
+    def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        """Nothing, as on a real cluster."""
+
+    def observe_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> str | None:
         return "reached"

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from shaketable.chaos.faults.base import Fault, Scene, ended_by, send
-from shaketable.chaos.targets import Hit
+from shaketable.chaos.faults.processes import SignalsDriver
 
 
-class SigintDriver(Fault):
-    name, thing, anywhere, observe_within_s = "sigint_driver", "driver", True, 30.0
+class SigintDriver(SignalsDriver):
+    """Ctrl-C for the driver."""
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
-        send(hit, signal.SIGINT)
-
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
-        return ended_by(scene, hit, signal.SIGINT)
+    name, manner, signal, observe_within_s = "sigint_driver", "interrupted", signal.SIGINT, 30.0

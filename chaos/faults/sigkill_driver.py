@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import signal
 
-from shaketable.chaos.faults.base import Fault, Scene, ended_by, send
-from shaketable.chaos.targets import Hit
+from shaketable.chaos.faults.processes import SignalsDriver, simulated_driver
+from shaketable.chaos.injection.fault import SimulatedScene
+from shaketable.chaos.injection.targets import ResolvedTarget
 
 
-class SigkillDriver(Fault):
-    name, thing, anywhere = "sigkill_driver", "driver", True
+class SigkillDriver(SignalsDriver):
+    """Kill the driver."""
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
-        send(hit, signal.SIGKILL)
+    name, manner, signal = "sigkill_driver", "killed", signal.SIGKILL
 
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
-        return ended_by(scene, hit, signal.SIGKILL)
+    def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        self._hit = simulated_driver(scene, hit)
+        if self._hit is not None:
+            self._hit.kill()

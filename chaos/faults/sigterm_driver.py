@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from shaketable.chaos.faults.base import Fault, Scene, ended_by, send
-from shaketable.chaos.targets import Hit
+from shaketable.chaos.faults.processes import SignalsDriver
 
 
-class SigtermDriver(Fault):
-    name, thing, anywhere, observe_within_s = "sigterm_driver", "driver", True, 30.0
+class SigtermDriver(SignalsDriver):
+    """Ask the driver to go."""
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
-        send(hit, signal.SIGTERM)
-
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
-        return ended_by(scene, hit, signal.SIGTERM)
+    name, manner, signal, observe_within_s = "sigterm_driver", "interrupted", signal.SIGTERM, 30.0

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import signal
 
-from shaketable.chaos.faults.base import Fault, Scene, leaving, send_to_nodes
-from shaketable.chaos.targets import Hit
+from shaketable.chaos.faults.processes import Announced, send_to_nodes
+from shaketable.chaos.injection.fault import Scene, SimulatedScene
+from shaketable.chaos.injection.targets import ResolvedTarget
 
 
-class SigtermNode(Fault):
-    name, thing, observe_within_s = "sigterm_node", "node", 30.0
-    deadline_s = 30.0  # that Ray announces then
+class SigtermNode(Announced):
+    """Reclaim a node with notice."""
 
-    def inject(self, scene: Scene, hit: Hit) -> None:
-        send_to_nodes(scene, hit, signal.SIGTERM)
+    name, observe_within_s = "sigterm_node", 30.0
+    # That Ray announces then.
+    deadline_s = 30.0
 
-    def observe(self, scene: Scene, hit: Hit) -> str | None:
-        return leaving(scene, hit)
+    def __init__(self) -> None:
+        super().__init__()
+        self._sent_to: list[int] = []
+
+    def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
+        self._sent_to = send_to_nodes(scene, hit, signal.SIGTERM)
+
+    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
+        """A node that leaves for another reason was not sent this signal."""
+        return super().observe(scene, hit) if self._sent_to else None
+
+    def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+        self.remember(scene, hit)
+        for number in hit.nodes:
+            scene.cluster.sigterm(number)

@@ -1,8 +1,13 @@
-"""The invariants: pure functions from a history to a finding, one file each. All that apply are always
-judged."""
+"""The invariants: pure functions from a history to a finding, one file each. All that apply are always judged.
+
+Ours are those imported below, one line each; their order is what they declare. Other packages declare theirs with an
+entry point of the group `shaketable.invariants` (docs/writing-invariants.md).
+"""
+# ruff: noqa: F401  (to import an invariant is to declare it)
 
 from __future__ import annotations
 
+from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants.durability import durability
 from shaketable.chaos.invariants.failure_budget import failure_budget
 from shaketable.chaos.invariants.findings import Invariant
@@ -16,19 +21,31 @@ from shaketable.chaos.invariants.single_writer import single_writer
 from shaketable.chaos.invariants.slice_atomicity import slice_atomicity
 from shaketable.chaos.invariants.truthful_ending import truthful_ending
 from shaketable.chaos.invariants.world_size_bounds import world_size_bounds
+from shaketable.chaos.plan import Finding
+from shaketable.chaos.plugins import Declarations
 
-# In this order a verdict names the first that failed: causes before their consequences.
-INVARIANTS: dict[str, Invariant] = {
-    "resume-from-checkpoint": resume_from_checkpoint,
-    "world-size-bounds": world_size_bounds,
-    "slice-atomicity": slice_atomicity,
-    "single-writer": single_writer,
-    "durability": durability,
-    "failure-budget": failure_budget,
-    "sample-accounting": sample_accounting,
-    "liveness": liveness,
-    "grow-back": grow_back,
-    "no-leaks": no_leaks,
-    "truthful-ending": truthful_ending,
-    "metrics-match": metrics_match,
-}
+__all__ = ["GROUP", "INVARIANTS", "Invariant", "answer"]
+
+GROUP = "shaketable.invariants"
+
+
+def _wrong(name: str, declared: object) -> str:
+    """What is wrong with what another package declares; empty: nothing."""
+    if not isinstance(declared, Invariant):
+        return f"{declared!r} is no function under @{Invariant.__module__}.invariant"
+    return "" if declared.name == name else f"it is named {declared.name!r}"
+
+
+_OURS = [(value.name, value) for value in tuple(globals().values()) if isinstance(value, Invariant)]
+_OWN = {name for name, _ in _OURS}
+# In this order a verdict names the first that failed.
+INVARIANTS: Declarations[Invariant] = Declarations(GROUP, _OURS, _wrong, order=lambda invariant: invariant.order)
+
+
+def answer(invariant: Invariant, history: History) -> Finding:
+    """What the invariant says. One that breaks is one INVALID finding, so that the others are still heard."""
+    try:
+        return invariant(history)
+    except Exception as error:  # noqa: BLE001  (a check that breaks must not take the verdict with it)
+        whose = "shaketable" if invariant.name in _OWN else "the package that declares it"
+        return Finding(invariant.name, "INVALID", f"broke with {type(error).__name__}: {error} (a bug in {whose})")

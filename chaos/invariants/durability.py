@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shaketable.chaos.history import CheckpointProbed, FaultInjected, LogRecord
-from shaketable.chaos.invariants.entries import Commit, Deletion, Quarantine, Start
-from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import CLOCK_SKEW_S, History
+from shaketable.chaos.fault_kinds import kind_of
+from shaketable.chaos.history.entries import Commit, Deletion, Quarantine, Reinstatement, Start
+from shaketable.chaos.history.events import CheckpointProbed, FaultInjected, LogRecord, UploadStarted
+from shaketable.chaos.history.view import CLOCK_SKEW_S, History
+from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
 from shaketable.chaos.plan import Finding
 
 NAME = "durability"
-DAMAGING = ("damage_checkpoint",)
 
 
+@invariant(NAME, order=50, unrecorded="a Recorder reads no checkpoint back")
 def durability(history: History) -> Finding:
     if not history.commits:
         return not_applicable(NAME, "nothing was committed")
-    if (
-        wrong := _wrong_deletion(history) or _wrong_number(history) or _wrong_quarantine(history)
-    ) is not None:
-        return failed(NAME, wrong)
+    for look in (_wrong_deletion, _wrong_number, _wrong_quarantine, _lacks_a_part):
+        if (wrong := look(history)) is not None:
+            return failed(NAME, wrong)
     probes = {probe.checkpoint: probe for probe in history.all(CheckpointProbed)}
     gone = history.deleted() | history.quarantined()
     kept = [commit for commit in history.commits if commit.checkpoint not in gone]
@@ -47,31 +47,30 @@ def unprobed(history: History) -> list[Commit]:
     return [commit for commit in history.commits if commit.checkpoint not in probed]
 
 
-def _wrong(
-    history: History, commit: Commit, probe: CheckpointProbed, reference: Mapping[int, str]
-) -> str | None:
+def _wrong(history: History, commit: Commit, probe: CheckpointProbed, reference: Mapping[int, str]) -> str | None:
     if not probe.ok and _damaged_since(history, commit):
-        return None  # nothing has read it since, so nobody could know
+        # nothing has read it since, so nobody could know
+        return None
     if not probe.ok:
         return f"cannot be restored: {probe.reason or 'no reason given'}"
     if commit.files == 0 and probe.digest is not None:
-        return "was committed with no file listed, so nothing of it can be verified"
+        return "was committed without any file, so it cannot be verified"
     step = history.committed_step(commit)
-    if step is None and history.testifies_state:
-        return f"was committed at index {commit.index}, where nobody testified a checkpoint"
+    if step is None and history.records_state:
+        return f"was committed at index {commit.index}, where no checkpoint was recorded"
     if probe.digest is None or step is None or step.digest is None:
         return None
     expected = reference.get(step.step, step.digest)
     if probe.digest != expected or (probe.step is not None and probe.step != step.step):
         return (
-            f"holds step {probe.step} with digest {probe.digest[:8]}, committed was step {step.step}"
-            f" with digest {str(expected)[:8]}"
+            f"holds step {probe.step} with digest {probe.digest[:8]}, but step {step.step}"
+            f" with digest {str(expected)[:8]} was committed"
         )
     return None
 
 
 def _damaged_since(history: History, commit: Commit) -> bool:
-    damage = (event for event in history.all(FaultInjected) if event.name in DAMAGING)
+    damage = (event for event in history.all(FaultInjected) if kind_of(event.name).loss == "checkpoint")
     return any(commit.at_s <= event.at_s + CLOCK_SKEW_S for event in damage)
 
 
@@ -81,56 +80,78 @@ def _reference(history: History) -> dict[int, str]:
     return dict(enumerate((history.lineage(last) or ())[: last + 1]))
 
 
+def _lacks_a_part(history: History) -> str | None:
+    """A commit holds every file that a rank handed over for it."""
+    stored = {p.checkpoint: set(p.files) for p in history.all(CheckpointProbed) if p.files is not None}
+    for event in history.all(LogRecord):
+        if event.record.get("kind") == "checkpoint_committed":
+            stored[event.record["checkpoint"]] = {file["path"] for file in event.record.get("files", ())}
+    handed: dict[tuple[int, int, int], list[UploadStarted]] = {}
+    for upload in history.all(UploadStarted):
+        index = upload.step if upload.index is None else upload.index
+        handed.setdefault((upload.term, upload.attempt, index), []).append(upload)
+    for commit in history.commits if handed else ():
+        attempt = history.attempt(commit.term, commit.attempt)
+        term = attempt.start.term if attempt is not None else commit.term
+        for upload in handed.get((term, commit.attempt, commit.index), ()):
+            missing = sorted(set(upload.files or ()) - stored.get(commit.checkpoint, set(upload.files or ())))
+            if missing:
+                return (
+                    f"{commit.checkpoint} ({commit.place}) lacks {missing[0]}, which rank {upload.rank} handed over"
+                    " for it"
+                )
+    return None
+
+
 def _wrong_deletion(history: History) -> str | None:
     for deletion in history.of(Deletion):
         latest = history.latest_commit(deletion.position)
         if latest is not None and latest.checkpoint == deletion.checkpoint:
             return f"{deletion.checkpoint} was deleted ({deletion.place}) while it was the latest commit"
         if _keeps_all(history):
-            return f"{deletion.checkpoint} was deleted ({deletion.place}), the run keeps all (num_to_keep is None)"
+            return f"{deletion.checkpoint} was deleted ({deletion.place}) although num_to_keep is None"
     return None
 
 
 def _wrong_quarantine(history: History) -> str | None:
     """Only what somebody has damaged may be given up: a store that is slow or refuses is no corruption."""
-    damaged = any(event.name in DAMAGING for event in history.all(FaultInjected))
+    damaged = any(kind_of(event.name).loss == "checkpoint" for event in history.all(FaultInjected))
     given_up = next(iter(history.of(Quarantine)), None)
     if given_up is not None and not damaged:
-        return f"{given_up.checkpoint} was quarantined ({given_up.place}), and nothing had damaged it"
+        return f"{given_up.checkpoint} was quarantined ({given_up.place}), but no fault had damaged it"
     return None
 
 
 def _wrong_number(history: History) -> str | None:
     """`num_to_keep`: that many of the newest stay, and no more once the driver with that setting has committed."""
     kept: list[str] = []
-    committed_in = 0  # this term has committed
+    # this term has committed
+    committed_in = 0
     for entry in history.entries if history.has_log else ():
         if isinstance(entry, Commit):
             kept.append(entry.checkpoint)
             committed_in = entry.term
         elif isinstance(entry, Quarantine) and entry.checkpoint in kept:
             kept.remove(entry.checkpoint)
+        elif isinstance(entry, Reinstatement):
+            kept.append(entry.checkpoint)
         elif isinstance(entry, Deletion) and entry.checkpoint in kept:
-            keep, newer = (
-                history.settings(entry.term).num_to_keep,
-                len(kept) - kept.index(entry.checkpoint) - 1,
-            )
+            keep, newer = (history.settings(entry.term).num_to_keep, len(kept) - kept.index(entry.checkpoint) - 1)
             kept.remove(entry.checkpoint)
             if keep is not None and newer < keep:
-                return f"{entry.checkpoint} was deleted ({entry.place}) with {newer} newer ones, {keep} are to be kept"
+                why = f"with {newer} newer ones, but num_to_keep is {keep}"
+                return f"{entry.checkpoint} was deleted ({entry.place}) {why}"
         elif isinstance(entry, Start) and entry.term == committed_in:
             keep = history.settings(entry.term).num_to_keep
             if keep is not None and len(kept) > keep:
-                return f"{len(kept)} checkpoints were kept at {entry.place}, {keep} are to be"
+                return f"{len(kept)} checkpoints were kept at {entry.place}, but num_to_keep is {keep}"
     return None
 
 
 def _keeps_all(history: History) -> bool:
     """Whether every driver said that it deletes nothing; unknown is no."""
     opened = [event.record for event in history.all(LogRecord) if event.record.get("kind") == "opened"]
-    return bool(opened) and all(
-        _find(record.get("configuration"), "num_to_keep") == [None] for record in opened
-    )
+    return bool(opened) and all(_find(record.get("configuration"), "num_to_keep") == [None] for record in opened)
 
 
 def _find(content: Any, key: str) -> list[Any]:

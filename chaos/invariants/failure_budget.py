@@ -9,39 +9,49 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shaketable.chaos.history import FaultInjected, FaultObserved, TermBegan
-from shaketable.chaos.invariants.entries import Commit, End, Entry, Finale, Move, Opening, Start
-from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.fault_kinds import FAILURES, PREEMPTIONS, STARTS, kind_of
+from shaketable.chaos.history.entries import Commit, End, Entry, Finale, Move, Opening, Start
+from shaketable.chaos.history.events import FaultInjected, FaultObserved, TermBegan
+from shaketable.chaos.history.view import CLOCK_SKEW_S, Attempt, History
+from shaketable.chaos.invariants.blame import wrongly_blamed
+from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
 from shaketable.chaos.invariants.ledger import (
-    FAILURES,
+    BORDER_S,
+    NOTICE_S,
     OWN_FAILURE,
-    PREEMPTIONS,
-    STARTS,
     Expected,
     expected,
     left_s,
     outlived,
     unfounded,
 )
+from shaketable.chaos.invariants.pauses import wrongly_hasty
 from shaketable.chaos.invariants.setting_aside import wrongly_set_aside
-from shaketable.chaos.invariants.view import CLOCK_SKEW_S, HURT_STORAGE, Attempt, History
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"
-EXCEPTION = "Traceback"  # a bug during a preemption is a bug
-HANGS = ("hang_worker", "freeze_worker", "freeze_node")
-RAISES = ("raise_in_worker", "fail_upload", "fail_start")
+# a bug during a preemption is a bug
+EXCEPTION = "Traceback"
 LIMITED = (FAILURES, PREEMPTIONS)
 SAYS_NOTHING_OF_STARTS = ("driver_lost", "interrupted", "preempted", "checkpoint_corrupt")
-NO_AGENTS = "agents cannot be started"  # which is no ending of an attempt, and counted by itself
-VAIN = "max_failures_without_progress"  # counts failures since the last commit
+# which is no ending of an attempt, and counted by itself
+NO_AGENTS = "agents cannot be started"
+# counts failures since the last commit
+VAIN = "max_failures_without_progress"
 
 
+@invariant(
+    NAME,
+    order=60,
+    unrecorded="a Recorder sees no faults, so that nothing says what should have been charged",
+    border_s=BORDER_S,
+    notice_s=NOTICE_S,
+)
 def failure_budget(history: History) -> Finding:
     if not history.attempts:
-        return not_applicable(NAME, "no attempt was testified")
+        return not_applicable(NAME, "no attempt was recorded")
     if not history.has_log and not history.ends and len(history.attempts) > 1:
-        return not_applicable(NAME, "the subject does not testify how attempts end")
+        return not_applicable(NAME, "the subject does not record how attempts end")
     wrong = next(filter(None, (look(history) for look in LOOKS)), None)
     if wrong is not None:
         return failed(NAME, wrong)
@@ -74,9 +84,7 @@ def _wrong_charge(history: History) -> str | None:
     ]
     again = unfounded(founded)
     if again is not None and again.end is not None:
-        return (
-            f"{again.name} was charged to {again.end.account} ({again.end.place}) for a fault charged before"
-        )
+        return f"{again.name} was charged to {again.end.account} ({again.end.place}) for a fault already charged"
     return None
 
 
@@ -85,22 +93,23 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
     if end is None:
         following = history.following(attempt)
         unsaid = line.must and following is not None and following.start.term == attempt.start.term
-        return f"{line.why}, and nothing was charged: its ending is not on record" if unsaid else None
+        return f"{line.why}, but nothing was charged: no end was recorded" if unsaid else None
     if outlived(history, attempt):
         return None
     if end.cause == "preempted" and end.account not in (PREEMPTIONS, None):
-        return f"{attempt.name} ended as a preemption and was charged to {end.account} ({end.place})"
+        return f"{attempt.name} ended as a preemption but was charged to {end.account} ({end.place})"
     if end.cause == "preempted" and EXCEPTION in end.detail:
-        return f"{attempt.name} ended as a preemption ({end.place}), and what ended it was an exception"
-    ours = history.subject == "bundled"  # which tells an error from its echo
+        return f"{attempt.name} ended as a preemption ({end.place}), but an exception ended it"
+    # which tells an error from its echo
+    ours = history.subject == "bundled"
     if ours and end.cause == "worker_error" and not _may_be_its_own(history, line):
-        return f"{attempt.name} ended with an error of its own ({end.place}), but nothing made a worker raise"
+        return f"{attempt.name} ended with a worker error ({end.place}), but no fault made a worker raise"
     if end.cause == "hung" and _nothing_stood_still(history, line):
-        return f"{attempt.name} ended as hung ({end.place}), and nothing had made it stand still"
+        return f"{attempt.name} ended as hung ({end.place}), but no fault made it hang"
     if end.account == STARTS:
         return _wrong_start_failure(history, attempt, end, line)
     if end.account is None:
-        return f"{line.why}, the run charged nothing ({end.place}, cause {end.cause})" if line.must else None
+        return f"{line.why}, but the run charged nothing ({end.place}, cause {end.cause})" if line.must else None
     if end.account in line.accounts:
         return None
     if line.accounts:
@@ -108,7 +117,7 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
     total = sum(charged(history).values())
     landed = any(expected(history, each).faults for each in history.attempts)
     if not landed:
-        return f"no failure landed, the run charged {total} ({end.place})"
+        return f"no failure landed, but the run charged {total} ({end.place})"
     return f"{attempt.name} was charged to {end.account} ({end.place}), but no landed fault hit it"
 
 
@@ -116,28 +125,26 @@ def _may_be_its_own(history: History, line: Expected) -> bool:
     """Whether an error can be the cause, and no mere echo of another rank's loss. While something is frozen the echo
     may be all there is."""
     numbers = {reason.fault for reason in line.faults}
-    names = {event.name for event in history.all(FaultInjected) if event.fault in numbers}
-    own = OWN_FAILURE in numbers or not names.isdisjoint(RAISES) or not names
-    return own or any(name.startswith("freeze") for name in names) or not history.hash_chained
+    manners = {kind_of(event.name).manner for event in history.all(FaultInjected) if event.fault in numbers}
+    own = OWN_FAILURE in numbers or "raises" in manners or not manners
+    return own or "frozen" in manners or not history.hash_chained
 
 
 def _nothing_stood_still(history: History, line: Expected) -> bool:
     numbers = {reason.fault for reason in line.faults}
     hit = (event.name for event in history.all(FaultInjected) if event.fault in numbers)
-    return history.subject == "bundled" and not any(name in HANGS for name in hit)
+    return history.subject == "bundled" and not any(kind_of(n).manner in ("hangs", "frozen") for n in hit)
 
 
 def _wrong_start_failure(history: History, attempt: Attempt, end: End, line: Expected) -> str | None:
     """An ending before all ranks were in; some fault must be to blame, a lost node for as long as it is
     missed."""
     if attempt.all_entered() and any(attempt.steps.values()):
-        return (
-            f"{attempt.name} was charged to {STARTS} ({end.place}), but all its ranks had entered and stepped"
-        )
+        return f"{attempt.name} was charged to {STARTS} ({end.place}), but all its ranks had entered and stepped"
     earlier = [each for each in history.attempts if each.start.position <= attempt.start.position]
     if line.faults or any(expected(history, each).faults for each in earlier):
         return None
-    return f"no failure landed, the run charged {STARTS} ({end.place})"
+    return f"no failure landed, but the run charged {STARTS} ({end.place})"
 
 
 # ---- over the life of the run --------------------------------------------------------------------------------
@@ -160,7 +167,7 @@ def _wrong_carry(history: History) -> str | None:
                 if said is not None and said.get(account, 0) != spent[account]:
                     return (
                         f"term {entry.term} began with {said.get(account, 0)} spent of {account}"
-                        f" ({entry.place}), {spent[account]} had been charged"
+                        f" ({entry.place}), but {spent[account]} had been charged"
                     )
     return None
 
@@ -178,15 +185,15 @@ def _wrong_end(history: History) -> str | None:
             case End() if entry not in void:
                 book.end(entry)
             case Start() if (beyond := book.beyond(settings)) is not None:
-                return f"the run went on with attempt {entry.attempt} ({entry.place}), {beyond}"
+                return f"the run went on with attempt {entry.attempt} ({entry.place}) {beyond}"
             case Start() if (misplaced := _misplaced(history, book, entry)) is not None:
                 return misplaced
             case Move() if (wrong := book.move(history, entry, settings)) is not None:
                 return wrong
             case Finale(outcome="failed") if book.gave_up(history, settings, entry.error or ""):
-                return f"the run gave up ({entry.place}), {book.within(settings)}"
+                return f"the run gave up ({entry.place}) with {book.within(settings)}"
             case Finale(outcome="finished") if (beyond := book.beyond(settings)) is not None:
-                return f"the run finished ({entry.place}), {beyond}"
+                return f"the run finished ({entry.place}) {beyond}"
     return None
 
 
@@ -198,7 +205,7 @@ def _wrong_time(history: History) -> str | None:
         if settings.budget_window_s is None and settings.node_quarantine is None:
             continue
         if not opened.get(end.term, 0.0) - CLOCK_SKEW_S <= end.settled_s <= end.at_s + CLOCK_SKEW_S:
-            return f"attempt {end.attempt} is said to have ended at {end.settled_s:g} s ({end.place}), when it cannot"
+            return f"attempt {end.attempt} ended at {end.settled_s:g} s by {end.place}, which is impossible"
     return None
 
 
@@ -209,11 +216,7 @@ def _misplaced(history: History, book: _Book, start: Start) -> str | None:
         return None
     name, of = book.tier(tiers)["name"], {node.node_id: node.tier for node in history.nodes}
     wrong = [node for _, node in start.members if of.get(node) not in (None, "", name)]
-    return (
-        f"attempt {start.attempt} ({start.place}) has a worker on {of[wrong[0]]}, not {name}"
-        if wrong
-        else None
-    )
+    return f"attempt {start.attempt} ({start.place}) has a worker on {of[wrong[0]]}, not {name}" if wrong else None
 
 
 @dataclass(slots=True)
@@ -222,10 +225,14 @@ class _Book:
     all of them)."""
 
     spent: Counter[str] = field(default_factory=Counter)
-    charges: list[End] = field(default_factory=list)  # what of it has a time
-    starts: int = 0  # that failed in a row
-    name: str = ""  # of the tier; empty: the first
-    ended: End | None = None  # the last attempt
+    # what of it has a time
+    charges: list[End] = field(default_factory=list)
+    # that failed in a row
+    starts: int = 0
+    # of the tier; empty: the first
+    name: str = ""
+    # the last attempt
+    ended: End | None = None
 
     def end(self, end: End) -> None:
         self.ended = end
@@ -246,9 +253,7 @@ class _Book:
         limit: int = getattr(settings, account)
         return limit
 
-    def beyond(
-        self, settings: Configuration, accounts: Sequence[str] = (*LIMITED, VAIN, STARTS)
-    ) -> str | None:
+    def beyond(self, settings: Configuration, accounts: Sequence[str] = (*LIMITED, VAIN, STARTS)) -> str | None:
         for account in accounts:
             limit = self.limit(account, settings)
             counted = self.counted(account, settings)
@@ -272,9 +277,10 @@ class _Book:
         now = self.tier(settings.tiers)
         following = names[names.index(now["name"]) + 1 :][:1]
         if [move.tier] != following:
-            return f"the run moved from tier {now['name']} to {move.tier} ({move.place}), next is {following or 'none'}"
+            there = following[0] if following else "none"
+            return f"the run moved from tier {now['name']} to {move.tier} ({move.place}), but the next tier is {there}"
         if self.beyond(settings, LIMITED) is None and not self.waited(history, move, now):
-            return f"the run left tier {now['name']} ({move.place}), {self.within(settings)}"
+            return f"the run left tier {now['name']} ({move.place}) with {self.within(settings)}"
         self.name, self.spent, self.charges = move.tier, Counter({VAIN: self.spent[VAIN]}), []
         return None
 
@@ -294,7 +300,8 @@ class _Book:
         if self.spent[VAIN] > self.limit(VAIN, settings) >= 0:
             return False
         if settings.tiers and self.tier(settings.tiers) is not settings.tiers[-1]:
-            return last is not None  # there was another tier to go to
+            # there was another tier to go to
+            return last is not None
         if settings.tiers and settings.tiers[-1].get("capacity_timeout_s") is not None:
             return False
         return last is not None and self.beyond(settings) is None
@@ -312,13 +319,19 @@ class _Book:
 
 def _storage_ended_it(history: History, last: End) -> bool:
     """An outage that somebody caused, or damage that left no checkpoint: then no budget has to be spent."""
-    landed = {event.name for event in history.all(FaultObserved)}
+    lost = {kind_of(event.name).loss for event in history.all(FaultObserved)}
     if last.cause == "storage_outage":
-        return bool(HURT_STORAGE & landed)
+        return "storage" in lost
     gone = history.quarantined() | history.deleted()
-    return "damage_checkpoint" in landed and {commit.checkpoint for commit in history.commits} <= gone
+    return "checkpoint" in lost and {commit.checkpoint for commit in history.commits} <= gone
 
 
 LOOKS: tuple[Callable[[History], str | None], ...] = (
-    _wrong_charge, _wrong_carry, _wrong_end, _wrong_time, wrongly_set_aside,
-)  # fmt: skip
+    _wrong_charge,
+    wrongly_blamed,
+    _wrong_carry,
+    _wrong_end,
+    _wrong_time,
+    wrongly_set_aside,
+    wrongly_hasty,
+)

@@ -12,7 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shaketable.chaos.history import (
+from shaketable.chaos.fault_kinds import (
+    FAILURES,
+    PREEMPTIONS,
+    FaultKind,
+    is_announced,
+    is_frozen,
+    kind_of,
+    may_pass,
+    takes_driver,
+    takes_node,
+)
+from shaketable.chaos.history.capacity import room, room_at
+from shaketable.chaos.history.events import (
     FaultHealed,
     FaultInjected,
     FaultObserved,
@@ -20,40 +32,20 @@ from shaketable.chaos.history import (
     StateChanged,
     TermBegan,
 )
-from shaketable.chaos.invariants.capacity import room, room_at
-from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.history.view import Attempt, History
 
 BORDER_S = 1.0
-NOTICE_S = 2.0  # a node that goes sooner after its notice may be gone before anybody has read that
+# a node that goes sooner after its notice may be gone before anybody has read that
+NOTICE_S = 2.0
 
-FAILURES = "max_failures"
-PREEMPTIONS = "max_preemption_failures"
-STARTS = "max_start_failures"
-
-ACCOUNT_OF = {
-    "sigkill_worker": FAILURES,
-    "raise_in_worker": FAILURES,
-    "hang_worker": FAILURES,
-    "freeze_worker": FAILURES,
-    "sigkill_node": FAILURES,
-    "freeze_node": FAILURES,
-    "sigterm_node": PREEMPTIONS,
-    "drain_node": PREEMPTIONS,
-    "fail_upload": FAILURES,  # in simulation: the storage refuses a checkpoint,
-    "fail_start": STARTS,  # a worker dies before it is in the training function
-}  # everything else (add_node, the driver faults) is never charged
-ANNOUNCED = ("sigterm_node", "drain_node")
-RECLAIMS = ("sigkill_worker", "sigkill_node", "freeze_node")  # what the end of an announced node looks like
-HEEDING = ("HOLDING", "PREEMPTING")  # the state in which a controller, ours or Ray Train's, follows a notice
+# the state in which a controller, ours or Ray Train's, follows a notice
+HEEDING = ("HOLDING", "PREEMPTING")
 LEAVING = ("STOPPING", "WAITING", "BACKOFF", "FAILED", "INTERRUPTED")
-TAKES_DRIVER = ("sigkill_driver", "sigterm_driver", "sigint_driver", "freeze_driver")
-DRIVER_FAULTS = (*TAKES_DRIVER, "relaunch_driver")
 LEFT = ("resized", "preempted", "interrupted")
-BY_STORAGE = (
-    "storage_outage",
-    "checkpoint_corrupt",
-)  # whatever else hit it; `durability` looks for the damage
-OWN_FAILURE = -1  # stands for the job's own `fail_at` among the numbers of faults
+# whatever else hit it; `durability` looks for the damage
+BY_STORAGE = ("storage_outage", "checkpoint_corrupt")
+# stands for the job's own `fail_at` among the numbers of faults
+OWN_FAILURE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +53,8 @@ class Reason:
     """A fault that may be charged to `account`, at most `times` times: two nodes are never lost in the same
     instant, so that one fault of two nodes may end two attempts."""
 
-    fault: int  # its number, or OWN_FAILURE
+    # its number, or OWN_FAILURE
+    fault: int
     account: str
     times: int = 1
 
@@ -81,11 +74,7 @@ def expected(history: History, attempt: Attempt) -> Expected:
     certain, possible = _hits(history, attempt)
     own, own_certain = _own_failure(history, attempt)
     hits = [*certain, *possible]
-    reasons = [
-        Reason(hit.fault, account, _units(hit))
-        for hit in hits
-        for account in _accounts(history, attempt, hit)
-    ]
+    reasons = [Reason(hit.fault, account, _units(hit)) for hit in hits for account in _accounts(history, attempt, hit)]
     reasons += [Reason(OWN_FAILURE, FAILURES)] if own else []
     why = [f"{hit.name} hit {attempt.name}" for hit in certain]
     why += ["the job failed by its own fail_at"] if own_certain else []
@@ -96,19 +85,26 @@ def expected(history: History, attempt: Attempt) -> Expected:
 def _accounts(history: History, attempt: Attempt, fault: FaultInjected) -> tuple[str, ...]:
     """What a hit may be charged to. The loss of an announced node is a preemption, also when it is reclaimed early; a
     notice that the run had no time to read is none."""
-    own = ACCOUNT_OF[fault.name]
-    if fault.name in ANNOUNCED and not (_in_view(history, attempt, fault) or _read(history, attempt, fault)):
+    own = kind_of(fault.name).charged_to
+    if own is None:
+        return ()
+    if is_announced(fault.name) and not (_in_view(history, attempt, fault) or _read(history, attempt, fault)):
         return own, FAILURES
-    if fault.name in RECLAIMS and _announced(history, attempt, fault):
+    if _reclaims(kind_of(fault.name)) and _announced(history, attempt, fault):
         return (PREEMPTIONS,) if _known_to_ray(history, fault) else (own, PREEMPTIONS)
     return (own,)
+
+
+def _reclaims(kind: FaultKind) -> bool:
+    """Whether it is what the end of an announced node looks like."""
+    return kind.manner == "killed" or (kind.loss == "node" and kind.manner == "frozen")
 
 
 def _announced(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
     """Whether what it hit was on a node that had been announced to go."""
     number = {node.node_id: node.node for node in history.nodes}
     hit = set(fault.nodes) | {number.get(node) for rank, node in attempt.start.members if rank in fault.ranks}
-    notices = (event for event in history.all(FaultInjected) if event.name in ANNOUNCED)
+    notices = (event for event in history.all(FaultInjected) if is_announced(event.name))
     return any(hit & set(notice.nodes) for notice in notices if notice.at_s <= attempt.end_s)
 
 
@@ -122,14 +118,14 @@ def _in_view(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
 def _known_to_ray(history: History, fault: FaultInjected) -> bool:
     """Whether Ray had the notice for every node hit before it was lost: then asking Ray tells, however late."""
     landed = {event.fault: event.at_s for event in history.all(FaultObserved)}
-    notices = [event for event in history.all(FaultInjected) if event.name in ANNOUNCED]
+    notices = [event for event in history.all(FaultInjected) if is_announced(event.name)]
     known = {node for e in notices if landed.get(e.fault, fault.at_s) < fault.at_s for node in e.nodes}
-    return fault.name.endswith("_node") and set(fault.nodes) <= known
+    return takes_node(fault.name) and set(fault.nodes) <= known
 
 
 def _units(fault: FaultInjected) -> int:
     """How many things it took down, one after the other."""
-    return max(1, len(fault.nodes) if "node" in fault.name else len(fault.ranks))
+    return max(1, len(fault.nodes) if takes_node(fault.name) else len(fault.ranks))
 
 
 def range_of(history: History, account: str) -> tuple[int, int]:
@@ -147,11 +143,9 @@ def unfounded(charged: Iterable[tuple[Attempt, Expected, str]]) -> Attempt | Non
     """The first charged attempt for which no fault is left: each is charged once (a bipartite matching)."""
     taken: dict[tuple[int, int], tuple[int, list[tuple[int, int]]]] = {}
     for number, (attempt, line, account) in enumerate(charged):
+        # the job's own happens anew each time
         options = [
-            (
-                reason.fault,
-                number if reason.fault == OWN_FAILURE else unit,
-            )  # the job's own happens anew each time
+            (reason.fault, number if reason.fault == OWN_FAILURE else unit)
             for reason in line.faults
             if reason.account == account
             for unit in range(reason.times)
@@ -185,7 +179,7 @@ def _hits(history: History, attempt: Attempt) -> tuple[list[FaultInjected], list
     certain: list[FaultInjected] = []
     possible: list[FaultInjected] = []
     for fault in history.all(FaultInjected):
-        if fault.name not in ACCOUNT_OF:
+        if kind_of(fault.name).charged_to is None:
             continue
         if _hits_somebody(fault) and _recorded(history, fault) is attempt:
             (possible if _excused(history, attempt, fault) else certain).append(fault)
@@ -195,7 +189,7 @@ def _hits(history: History, attempt: Attempt) -> tuple[list[FaultInjected], list
 
 
 def _hits_somebody(fault: FaultInjected) -> bool:
-    return bool(fault.ranks) or fault.name.endswith("_worker")
+    return bool(fault.ranks) or kind_of(fault.name).loss in ("worker", "agent")
 
 
 def _recorded(history: History, fault: FaultInjected) -> Attempt | None:
@@ -207,19 +201,19 @@ def _recorded(history: History, fault: FaultInjected) -> Attempt | None:
 def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
     """Whether the attempt may have ended, or gone on, for another reason than this fault."""
     landed = any(event.fault == fault.fault for event in history.all(FaultObserved))
-    if not landed or fault.name == "freeze_worker" or attempt.end is None:
-        return not landed or fault.name == "freeze_worker"
+    if not landed or may_pass(fault.name) or attempt.end is None:
+        return not landed or may_pass(fault.name)
     if fault.at_s > attempt.end_s or attempt.end.cause in BY_STORAGE:
-        return True  # it had ended already when the fault was on its way
+        # it had ended already when the fault was on its way
+        return True
     if _thawed(history, fault, attempt.end_s) or _driver_hit(history, attempt):
         return True
     if attempt.end.cause == "finished":
         return _was_done(history, attempt, fault)
     if _left_already(history, attempt, fault):
         return True
-    unheard_s = (
-        history.settings(attempt.start.term).heartbeat_timeout_s if fault.name == "freeze_node" else 0.0
-    )
+    silent = takes_node(fault.name) and is_frozen(fault.name)
+    unheard_s = history.settings(attempt.start.term).heartbeat_timeout_s if silent else 0.0
     near = left_s(history, attempt, fault.at_s) - fault.at_s <= BORDER_S + unheard_s
     return attempt.end.cause == "resized" and near and _had_room(history, attempt, fault.at_s)
 
@@ -229,7 +223,7 @@ def _left_already(history: History, attempt: Attempt, fault: FaultInjected) -> b
     Or the fault was a notice, and it was left before anybody could read that."""
     if attempt.end is None or attempt.end.cause not in LEFT:
         return False
-    if fault.name in ANNOUNCED and not _read(history, attempt, fault):
+    if is_announced(fault.name) and not _read(history, attempt, fault):
         return True
     states = (event for event in history.all(StateChanged) if event.term == attempt.end.term)
     return any(event.state == "STOPPING" and attempt.begin_s <= event.at_s <= fault.at_s for event in states)
@@ -249,15 +243,14 @@ def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
     others = [
         event
         for event in history.all(FaultInjected)
-        if event.name in ANNOUNCED
-        and event.fault != notice.fault
-        and abs(event.at_s - notice.at_s) < NOTICE_S
+        if is_announced(event.name) and event.fault != notice.fault and abs(event.at_s - notice.at_s) < NOTICE_S
     ]
     came = (event.at_s for event in (*history.all(FaultHealed), *history.all(NodeJoined)))
     grown = any(abs(at_s - notice.at_s) < NOTICE_S for at_s in came)
     if others or grown or len(notice.nodes) > 1 or _had_room(history, attempt, until_s):
         return (
-            False  # a hold may as well have been for another notice, for one of its nodes only, or for growth
+            # a hold may as well have been for another notice, for one of its nodes only, or for growth
+            False
         )
     since_s = max(notice.at_s, attempt.begin_s)
     states = (event for event in history.all(StateChanged) if since_s <= event.at_s <= until_s)
@@ -267,7 +260,7 @@ def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
 def _stood_still_s(history: History, from_s: float, until_s: float) -> float:
     """How long every machine of the run stood still in that time: nobody could read anything then."""
     ends = {event.fault: event.at_s for event in history.all(FaultHealed)}
-    pauses = (event for event in history.all(FaultInjected) if event.name == "freeze_everything")
+    pauses = (event for event in history.all(FaultInjected) if kind_of(event.name).loss == "everything")
     spans = ((max(from_s, e.at_s), min(until_s, ends.get(e.fault, until_s))) for e in pauses)
     return sum(max(0.0, end_s - begin_s) for begin_s, end_s in spans)
 
@@ -290,15 +283,18 @@ def _driver_hit(history: History, attempt: Attempt) -> bool:
     """Whether a driver died in this attempt, or a newer one took it over: then it ended uncharged whatever hit it."""
     if attempt.end is not None and attempt.end.term > attempt.start.term:
         return True
-    drivers = [event for event in history.all(FaultInjected) if event.name in DRIVER_FAULTS]
-    if (
-        attempt.end is not None and attempt.end.cause == "interrupted"
-    ):  # its start may be on record later than that
+    drivers = [event for event in history.all(FaultInjected) if _hits_driver(event.name)]
+    # its start may be on record later than that
+    if attempt.end is not None and attempt.end.cause == "interrupted":
         began = (event.at_s for event in history.all(TermBegan) if event.term == attempt.end.term)
         begin_s = min(began, default=attempt.begin_s)
         return any(begin_s <= event.at_s <= attempt.end_s for event in drivers)
-    thaws = (event for event in history.all(FaultHealed) if event.name == "freeze_driver")
+    thaws = (event for event in history.all(FaultHealed) if takes_driver(event.name))
     return any(attempt.begin_s - BORDER_S <= event.at_s <= attempt.end_s for event in (*drivers, *thaws))
+
+
+def _hits_driver(name: str) -> bool:
+    return takes_driver(name) or kind_of(name).makes_good == "driver"
 
 
 def outlived(history: History, attempt: Attempt) -> bool:
@@ -308,13 +304,13 @@ def outlived(history: History, attempt: Attempt) -> bool:
     end = attempt.end
     if end is None or history.subject != "ray-train":
         return False
-    drivers = (event for event in history.all(FaultInjected) if event.name in TAKES_DRIVER)
+    drivers = (event for event in history.all(FaultInjected) if takes_driver(event.name))
     return any(event.term == end.term and event.at_s <= end.at_s for event in drivers)
 
 
 def _was_done(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
     """Whether what was hit had nothing more to do (or, with notice, could be done before the node went)."""
-    if ACCOUNT_OF[fault.name] == PREEMPTIONS:
+    if kind_of(fault.name).charged_to == PREEMPTIONS:
         return True
     last = history.planned_steps
     done = {rank for rank in attempt.steps if last is not None and attempt.last_step(rank) == last}
@@ -326,7 +322,7 @@ def _may_belong(history: History, attempt: Attempt, fault: FaultInjected) -> boo
     it."""
     if abs(fault.at_s - attempt.begin_s) <= BORDER_S:
         return True
-    if fault.at_s > attempt.end_s or "node" not in fault.name:
+    if fault.at_s > attempt.end_s or not takes_node(fault.name):
         return False
     lost = {node.node_id for node in history.nodes if node.node in fault.nodes}
     return any(node in lost for _, node in attempt.start.members)

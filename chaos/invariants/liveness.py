@@ -3,29 +3,37 @@
 
 from __future__ import annotations
 
-from shaketable.chaos.history import DeadlinePassed, Healed, StateChanged, Stepped
-from shaketable.chaos.invariants.findings import failed, not_applicable, passed
-from shaketable.chaos.invariants.view import History
+from shaketable.chaos.history.events import DeadlinePassed, Healed, StateChanged, Stepped
+from shaketable.chaos.history.view import History
+from shaketable.chaos.invariants.findings import failed, invariant, not_applicable, passed
 from shaketable.chaos.plan import Finding
 
 NAME = "liveness"
 
 
+@invariant(NAME, order=80)
 def liveness(history: History) -> Finding:
     for passed_deadline in history.all(DeadlinePassed):
-        return failed(NAME, f"the run had not ended after {passed_deadline.within_s:g} s{_stuck(history)}")
+        if _was_over(history, passed_deadline):
+            return not_applicable(NAME, "the run was over before the deadline, and a fault was still on its way")
+        over = f"the run did not end within {passed_deadline.within_s:g} s{_stuck(history)}"
+        return failed(NAME, f"{over}. If the job only takes longer: --within SECONDS")
     ended = ended_s(history)
     if ended is None:
-        return not_applicable(NAME, "the history breaks off before the run's end")
+        return not_applicable(NAME, "the history ends before the run does")
     healed = [event.at_s for event in history.all(Healed)]
     took_s = ended - healed[-1] if healed else 0.0
     if took_s > history.expect.within_s:
-        return failed(
-            NAME, f"the run ended {took_s:.1f} s after healing, allowed are {history.expect.within_s:g} s"
-        )
+        return failed(NAME, f"the run ended {took_s:.1f} s after healing; the limit is {history.expect.within_s:g} s")
     if took_s <= 0:
         return passed(NAME, "the run ended by itself")
     return passed(NAME, f"the run ended by itself {took_s:.1f} s after healing")
+
+
+def _was_over(history: History, deadline: DeadlinePassed) -> bool:
+    """Whether no driver was running any more, by the harness's own order."""
+    exits = (launch.exited for launch in history.launches)
+    return bool(history.launches) and all(exit is not None and exit.seq < deadline.seq for exit in exits)
 
 
 def ended_s(history: History) -> float | None:

@@ -13,34 +13,33 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shaketable.chaos.history import ReferenceRun
-from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.history.events import ReferenceRun
+from shaketable.chaos.history.view import History
+from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
 from shaketable.chaos.invariants.resumed_steps import one_world
-from shaketable.chaos.invariants.view import History
 from shaketable.chaos.plan import Finding
 
 NAME = "metrics-match"
-ROUNDING = (
-    1e-5  # of the value: so far apart may sums in another order be after some steps in single precision
-)
+# of the value: so far apart may sums in another order be after some steps in single precision
+ROUNDING = 1e-5
 
 
+@invariant(NAME, order=120, unrecorded="there is no run without faults to compare with", rounding=ROUNDING)
 def metrics_match(history: History) -> Finding:
     references = history.controls
     if not references:
-        return not_applicable(NAME, "there is no run without faults to compare with")
+        return not_applicable(NAME, "there is no baseline to compare with")
     ended = history.run_ended
     if ended is None or ended.outcome != "finished":
         return not_applicable(NAME, "the run did not finish")
     stated, same_world = references[0].tolerance, one_world(history)
     if history.own_job and not stated and not same_world:
-        return not_applicable(NAME, f"{_worlds(history)}; no metrics_tolerance is stated for that")
+        return not_applicable(NAME, f"{_worlds(history)}; set metrics_tolerance to compare them")
     tolerance = stated if history.own_job else 0.0 if same_world else stated
     found = _found(history)
     if history.own_job and not stated and len(history.attempts) > 1 and (off := _rounded(references, found)):
         return not_applicable(
-            NAME,
-            f"{off} as far as rounding goes after a restart; state metrics_tolerance, or make the job deterministic",
+            NAME, f"{off}; after a restart that may be rounding. Set metrics_tolerance, or make the job deterministic"
         )
     return _compared(references, found, tolerance)
 
@@ -52,7 +51,7 @@ def _rounded(references: Sequence[ReferenceRun], found: Mapping[str, Any]) -> st
     off = [key for key in keys if not _equal(found.get(key), expected[key], 0.0)]
     if not all(_equal(found.get(key), expected[key], ROUNDING) for key in off):
         return ""
-    return ", ".join(f"{key} is {found[key]}, without faults {expected[key]}," for key in off)
+    return ", ".join(f"{key} is {found[key]}, in the baseline {expected[key]}" for key in off)
 
 
 def _found(history: History) -> Mapping[str, Any]:
@@ -66,7 +65,7 @@ def _found(history: History) -> Mapping[str, Any]:
 def _worlds(history: History) -> str:
     sizes = [attempt.world_size for attempt in history.attempts]
     without = sorted({size for control in history.controls for size in control.world_sizes})
-    return f"the world size was {_listed(sizes)}, without faults {_listed(without)}"
+    return f"the world size was {_listed(sizes)}, in the baseline {_listed(without)}"
 
 
 def _listed(sizes: Sequence[int]) -> str:
@@ -80,16 +79,16 @@ def _compared(references: Sequence[ReferenceRun], found: Mapping[str, Any], tole
     for key in keys:
         expected = reference.metrics[key]
         if key not in found:
-            return failed(NAME, f"{key} is missing, the run without faults ended with {expected}")
+            return failed(NAME, f"{key} is missing; in the baseline it is {expected}")
         if not _equal(found[key], expected, tolerance):
-            return failed(NAME, f"{key} is {found[key]}, without faults {expected} (tolerance {tolerance:g})")
-    left_out = f"two runs without faults already differ in {', '.join(chance)}" if chance else ""
+            return failed(NAME, f"{key} is {found[key]}, in the baseline {expected} (tolerance {tolerance:g})")
+    skipped = f"two baselines differ in {', '.join(chance)}" if chance else ""
     if not keys:
-        why = f"{left_out}: seed the job to have it compared" if chance else "the job reports no metrics"
+        why = f"{skipped}: seed the job to compare it" if chance else "the job reports no metrics"
         return not_applicable(NAME, why)
     how = "to the bit" if tolerance == 0.0 else f"within {tolerance:g}"
-    more = f"; {left_out}" if left_out else ""
-    return passed(NAME, f"{counted(len(keys), 'metric')} as without faults, {how}{more}")
+    more = f"; {skipped}" if skipped else ""
+    return passed(NAME, f"{counted(len(keys), 'metric')} as in the baseline, {how}{more}")
 
 
 def _differ(references: Sequence[ReferenceRun], key: str, tolerance: float) -> bool:

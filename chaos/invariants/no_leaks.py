@@ -8,38 +8,36 @@ from __future__ import annotations
 
 import re
 
-from shaketable.chaos.history import LeakCheck, TermBegan
-from shaketable.chaos.invariants.findings import failed, not_applicable, passed
-from shaketable.chaos.invariants.view import History
+from shaketable.chaos.history.events import LeakCheck, TermBegan
+from shaketable.chaos.history.view import History
+from shaketable.chaos.invariants.findings import failed, invariant, not_applicable, passed
 from shaketable.chaos.plan import Finding
 
 NAME = "no-leaks"
 KILLED = 137
-ANNOUNCED = "pending demand from request_resources"  # as a cluster's `leftovers` have it
-_TERM = re.compile(r"\d+-t(?P<term>\d+)-a\d+: ")  # an upload of the bundled runtime
-CUT_OFF = "not in the snapshot, never removed"  # how the subject ray-train says it
+# as a cluster's `leftovers` have it
+ANNOUNCED = "pending demand from request_resources"
+# an upload of the bundled runtime
+_TERM = re.compile(r"\d+-t(?P<term>\d+)-a\d+: ")
+# how the subject ray-train says it
+CUT_OFF = "not in the snapshot, never removed"
 
 
+@invariant(NAME, order=130, unrecorded="a Recorder does not look at what a run leaves behind")
 def no_leaks(history: History) -> Finding:
     checks = history.all(LeakCheck)
     if not checks:
-        return not_applicable(NAME, "nobody looked what was left")
+        return not_applicable(NAME, "no leak check was recorded")
     last = checks[-1]
     files = [] if _cut_short(history) or history.storage_out_of_reach else last.files
     files = [line for line in files if not _uploaded_after(history, line)]
     theirs = [line for line in files if history.own_job and line.endswith(CUT_OFF)]
-    left = [
-        *last.processes,
-        *_not_expiring(history, last.cluster),
-        *(line for line in files if line not in theirs),
-    ]
+    left = [*last.processes, *_not_expiring(history, last.cluster), *(line for line in files if line not in theirs)]
     if left:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         return failed(NAME, f"{last.waited_s:.1f} s after the run there was still {left[0]}{more}")
     if theirs:
-        return passed(
-            NAME, f"no process, actor, placement group or demand left; of Ray Train's own: {theirs[0]}"
-        )
+        return passed(NAME, f"no process, actor, placement group or demand left; Ray Train itself left {theirs[0]}")
     return passed(NAME, "no process, actor, placement group, demand or file left")
 
 

@@ -10,14 +10,14 @@ faults has begun again.
 
 from __future__ import annotations
 
-from shaketable.chaos.history import Stepped
-from shaketable.chaos.invariants.entries import Commit
-from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.history.entries import Commit
+from shaketable.chaos.history.events import Stepped
+from shaketable.chaos.history.view import Attempt, History
 
 
 def wrong_first_step(history: History, attempt: Attempt, latest: Commit | None) -> str | None:
     key = history.configuration.step_key
-    if not key or latest is None or history.testifies_state:
+    if not key or latest is None or history.records_state:
         return None
     committed = history.committed_step(latest)
     made_in = history.attempt(latest.term, latest.attempt)
@@ -28,12 +28,10 @@ def wrong_first_step(history: History, attempt: Attempt, latest: Commit | None) 
         if first.unkeyed:
             continue
         same = made_in.world_size == attempt.world_size
-        wrong = (
-            _wrong(history, attempt, committed.step, first) if same else _over(history, committed.step, first)
-        )
+        wrong = _wrong(history, attempt, committed.step, first) if same else _over(history, committed.step, first)
         if wrong is not None:
             return (
-                f"rank {rank} of {attempt.name} went on with {key} {first.step} after resuming from"
+                f"rank {rank} of {attempt.name} continued with {key} {first.step} after resuming from"
                 f" {latest.checkpoint}, which was reported with {key} {committed.step}: {wrong}"
             )
     return None
@@ -41,17 +39,17 @@ def wrong_first_step(history: History, attempt: Attempt, latest: Commit | None) 
 
 def _wrong(history: History, attempt: Attempt, committed: int, first: Stepped) -> str | None:
     if first.step < committed:
-        return "what that checkpoint holds was done again"
+        return "work of that checkpoint was done again"
     following = _following(history, attempt, committed)
     if following is not None and first.step > following:
-        return f"without faults {following} follows, so something was left out"
+        return f"in the baseline {following} follows, so work was skipped"
     return None
 
 
 def _over(history: History, committed: int, first: Stepped) -> str | None:
     began = [control.steps[0] for control in history.controls if control.steps]
     if began and first.step <= min(began) < committed:
-        return "it began again at the start"
+        return "it started over"
     return None
 
 
@@ -78,7 +76,7 @@ def began_again(history: History) -> str | None:
         if made >= whole:
             return (
                 f"{attempt.name} resumed from {resumed_from.checkpoint}, the commit of report {resumed_from.index}, and"
-                f" made {made} reports after it; a whole run without faults makes {whole}: it began again at the start"
+                f" made {made} reports after it; the whole baseline makes {whole}: it started over"
             )
     return None
 

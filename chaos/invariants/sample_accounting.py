@@ -12,26 +12,22 @@ from __future__ import annotations
 
 import itertools
 
-from shaketable.chaos.history import Stepped
-from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
+from shaketable.chaos.history.events import Stepped
+from shaketable.chaos.history.view import Attempt, History, report_index
+from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
 from shaketable.chaos.invariants.resumed_steps import began_again, one_world
-from shaketable.chaos.invariants.view import Attempt, History, report_index
 from shaketable.chaos.plan import Finding
 
 NAME = "sample-accounting"
-SILENT = "the job testifies neither samples nor digests"
+SILENT = "the job records neither samples nor digests"
 
 
+@invariant(NAME, order=70, unrecorded="a Recorder hears nothing of samples")
 def sample_accounting(history: History) -> Finding:
     steps = [step for a in history.attempts for each in a.steps.values() for step in each]
     if not any(step.samples is not None or step.digest is not None for step in steps):
         return _by_reports(history) if history.own_job else not_applicable(NAME, SILENT)
-    wrong = (
-        _wrong_digest(history, steps)
-        or _wrong_count(history)
-        or _wrong_shares(history)
-        or _wrong_end(history)
-    )
+    wrong = _wrong_digest(history, steps) or _wrong_count(history) or _wrong_shares(history) or _wrong_end(history)
     if wrong is not None:
         return failed(NAME, wrong)
     last = max(step.step for step in steps)
@@ -48,22 +44,19 @@ def _by_reports(history: History) -> Finding:
         return failed(NAME, wrong)
     ended, whole = history.run_ended, {len(control.steps) for control in history.controls}
     if not whole or ended is None or ended.outcome != "finished":
-        return not_applicable(NAME, f"{SILENT}, and there is no whole run to count its reports against")
+        return not_applicable(NAME, f"{SILENT}, and there is no complete baseline to count its reports against")
     if len(whole) > 1:
-        return not_applicable(NAME, f"{SILENT}, and two runs without faults already differ in their reports")
+        return not_applicable(NAME, f"{SILENT}, and two baselines differ in their number of reports")
     if not one_world(history):
-        return not_applicable(
-            NAME, f"{SILENT}, and with another world size a run may report more or less often"
-        )
+        return not_applicable(NAME, f"{SILENT}, and at another world size a run may report more or less often")
     last = max((report_index(step) for step in history.attempts[-1].steps.get(0, [])), default=0)
     if last != (expected := whole.pop()):
         return not_applicable(
-            NAME, f"{SILENT}; there were {last} reports on the way to the end, {expected} without faults: if steps are"
-            " counted in a metric, name it with --step-key"
-        )  # fmt: skip
-    return passed(
-        NAME, f"{counted(last, 'report')} on the way to the end, as without faults; the job names no samples"
-    )
+            NAME,
+            f"{SILENT}; the run needed {last} reports, the baseline {expected}: if a metric counts steps,"
+            " name it with --step-key",
+        )
+    return passed(NAME, f"{counted(last, 'report')}, as in the baseline; the job records no samples")
 
 
 def _wrong_digest(history: History, steps: list[Stepped]) -> str | None:
@@ -74,7 +67,7 @@ def _wrong_digest(history: History, steps: list[Stepped]) -> str | None:
         if step.digest != reference[step.step]:
             return (
                 f"rank {step.rank} of attempt {step.attempt} had digest {str(step.digest)[:8]} after step"
-                f" {step.step}, it must be {reference[step.step][:8]}"
+                f" {step.step}, but it must be {reference[step.step][:8]}"
             )
     return None
 
@@ -109,8 +102,8 @@ def _wrong_share(history: History, attempt: Attempt, steps: list[Stepped], commi
         return None
     ranks = {step.rank for step in steps}
     whole = len(ranks) == attempt.world_size
-    if committed and history.testifies_state and not whole:
-        return f"committed, but only ranks {sorted(ranks)} of {attempt.world_size} testified it"
+    if committed and history.records_state and not whole:
+        return f"committed, but only ranks {sorted(ranks)} of {attempt.world_size} recorded it"
     samples = [sample for step in steps for sample in step.samples or []]
     if len(set(samples)) != len(samples):
         twice = next(sample for sample in samples if samples.count(sample) > 1)
@@ -121,7 +114,7 @@ def _wrong_share(history: History, attempt: Attempt, steps: list[Stepped], commi
     if extra := set(samples).difference(expected):
         return f"sample {min(extra)} does not belong to it"
     if whole and (missing := set(expected).difference(samples)):
-        return f"sample {min(missing)} was left out"
+        return f"sample {min(missing)} is missing"
     return None
 
 
@@ -136,7 +129,7 @@ def _wrong_end(history: History) -> str | None:
     reference, found = history.lineage(planned), (ended.metrics or {}).get("digest")
     if reference is not None and found != reference[planned]:
         expected = reference[planned][:8]
-        return f"the run finished with digest {str(found)[:8]}, after {planned} steps it must be {expected}"
+        return f"the run finished with digest {str(found)[:8]}, but after {planned} steps it must be {expected}"
     return None
 
 
@@ -144,8 +137,9 @@ def _gap(history: History, planned: int) -> str | None:
     needed = planned
     for attempt in reversed(history.attempts):
         done = attempt.steps.get(0, [])
-        if done and done[0].first <= needed <= done[-1].step:  # contiguous, by _wrong_count
+        # contiguous, by _wrong_count
+        if done and done[0].first <= needed <= done[-1].step:
             needed = done[0].first - 1
         if needed == 0:
             return None
-    return f"no attempt did step {needed}, on the way to the {planned} that the run finished with"
+    return f"no attempt did step {needed}, but the run finished with {planned} steps"

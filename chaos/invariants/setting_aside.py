@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shaketable.chaos.invariants.entries import Aside, End, Entry, Opening, Start
-from shaketable.chaos.invariants.view import CLOCK_SKEW_S, History
+from shaketable.chaos.history.entries import Aside, End, Entry, Opening, Start
+from shaketable.chaos.history.view import CLOCK_SKEW_S, History
 
-FAILED = ("max_failures", "max_start_failures")  # what is charged to these is a failure of the node it names
+# what is charged to these is a failure of the node it names
+FAILED = ("max_failures", "max_start_failures")
 DEFAULTS = {"failures": 3, "within_s": 3600.0, "for_s": 1800.0}
 
 
@@ -43,9 +44,7 @@ class _Book:
                 if len(list(self._recent(entry, rule["within_s"]))) >= rule["failures"]:
                     self.resting[entry.node_id] = entry.settled_s + rule["for_s"]
             case Aside() if abs(self.resting.get(entry.node_id, 0.0) - entry.until_s) > CLOCK_SKEW_S:
-                return (
-                    f"node {entry.node_id[:8]} was set aside ({entry.place}) without need or for another time"
-                )
+                return f"node {entry.node_id[:8]} was quarantined ({entry.place}) without cause or for the wrong time"
             case Start() if rule is not None:
                 return self._used(entry)
         return None
@@ -60,7 +59,7 @@ class _Book:
             left_s = self.resting.get(node, 0.0) - start.at_s
             if left_s > CLOCK_SKEW_S:
                 return (
-                    f"attempt {start.attempt} ({start.place}) has a worker on node {node[:8]}, which is set aside for"
+                    f"attempt {start.attempt} ({start.place}) has a worker on node {node[:8]}, which is quarantined for"
                     f" another {left_s:.1f} s"
                 )
         return None

@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from shaketable.chaos.history import (
+from shaketable.chaos.fault_kinds import is_frozen, takes_driver
+from shaketable.chaos.history.entries import Commit, Deletion, End, Finale, Opening, Start
+from shaketable.chaos.history.events import (
     AttemptEnded,
     AttemptStarted,
     Committed,
@@ -20,27 +22,24 @@ from shaketable.chaos.history import (
     RunEnded,
     TermBegan,
 )
-from shaketable.chaos.invariants.entries import Commit, Deletion, End, Finale, Opening, Start
-from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import CLOCK_SKEW_S, History
+from shaketable.chaos.history.view import CLOCK_SKEW_S, History
+from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
 from shaketable.chaos.plan import Finding
 
 NAME = "single-writer"
-LEAVES_WITHIN_S = (
-    45.0  # of two drivers the older; it looks every 5 s by default, and Ray takes its time to shut down
-)
+# of two drivers the older; it looks every 5 s by default, and Ray takes its time to shut down
+LEAVES_WITHIN_S = 45.0
 
 
+@invariant(NAME, order=40, leaves_within_s=LEAVES_WITHIN_S)
 def single_writer(history: History) -> Finding:
     if not history.has_log and not history.commits:
-        return not_applicable(NAME, "the subject has no log and testified no commit")
-    for check in (_log, _terms, _attempts, _commits, _testimony, _superseded, _lingering):
+        return not_applicable(NAME, "the subject has no log and recorded no commit")
+    for check in (_log, _terms, _attempts, _commits, _foreign_events, _superseded, _lingering):
         if (wrong := next(check(history), None)) is not None:
             return failed(NAME, wrong)
     terms = len(history.of(Opening))
-    return passed(
-        NAME, f"{counted(terms, 'term')}, {counted(len(history.commits), 'commit')}, each by its own"
-    )
+    return passed(NAME, f"{counted(terms, 'term')}, {counted(len(history.commits), 'commit')}, each by its own term")
 
 
 def _log(history: History) -> Iterator[str]:
@@ -59,12 +58,12 @@ def _log(history: History) -> Iterator[str]:
         if after.record["term"] < before.record["term"]:
             yield (
                 f"log record {after.number} is of term {after.record['term']},"
-                f" the one before it of term {before.record['term']}"
+                f" but the one before it is of term {before.record['term']}"
             )
     for event in records:
         term, opens = event.record["term"], event.record.get("kind") == "opened"
         if opens and term == opened:
-            yield f"log record {event.number} opens term {term} once more"
+            yield f"log record {event.number} opens term {term} again"
         if not opens and term != opened:
             yield f"log record {event.number} is of term {term}, which no record has opened"
         opened = term
@@ -77,7 +76,8 @@ def _terms(history: History) -> Iterator[str]:
     """One driver a term."""
     writers: dict[int, str] = {}
     for event in history.all(TermBegan):
-        if event.finished:  # looked only; begins no term
+        # looked only; begins no term
+        if event.finished:
             continue
         if writers.setdefault(event.term, event.writer) != event.writer:
             yield f"term {event.term} was begun by {writers[event.term]} and by {event.writer}"
@@ -92,11 +92,12 @@ def _attempts(history: History) -> Iterator[str]:
             yield f"{entry.place} was written although the run had finished ({over})"
         if history.has_log and isinstance(entry, Start):
             if entry.attempt <= last:
-                yield f"attempt {entry.attempt} ({entry.place}) has a number that had been used, the last was {last}"
+                yield f"attempt {entry.attempt} ({entry.place}) reuses a number; the last was {last}"
             last = entry.attempt
         over = entry.place if isinstance(entry, Finale) and entry.outcome == "finished" else over
         if isinstance(entry, Opening) and not history.has_log:
-            opened = None  # without a log a killed driver's attempt ends unsaid
+            # without a log a killed driver's attempt ends unsaid
+            opened = None
         elif isinstance(entry, Start):
             if opened is not None:
                 yield f"attempt {entry.attempt} ({entry.place}) started while attempt {opened.attempt} was open"
@@ -105,7 +106,7 @@ def _attempts(history: History) -> Iterator[str]:
             if opened is not None and opened.attempt == entry.attempt:
                 opened = None
             elif history.has_log:
-                yield f"attempt {entry.attempt} ended ({entry.place}) when it was not open"
+                yield f"attempt {entry.attempt} ended ({entry.place}) but was not open"
         elif isinstance(entry, Finale) and history.has_log and opened is not None:
             yield f"the run {entry.outcome} ({entry.place}) while attempt {opened.attempt} was open"
 
@@ -118,7 +119,8 @@ def _commits(history: History) -> Iterator[str]:
         if isinstance(entry, End):
             ended.add(entry.attempt)
         elif isinstance(entry, Start):
-            ended.discard(entry.attempt)  # without a log, attempts may count from 1 in each term
+            # without a log, attempts may count from 1 in each term
+            ended.discard(entry.attempt)
         elif isinstance(entry, Commit):
             if entry.attempt in ended:
                 yield f"attempt {entry.attempt} committed {entry.checkpoint} ({entry.place}) after its end"
@@ -132,31 +134,30 @@ def _commits(history: History) -> Iterator[str]:
                 yield f"{attempt.name} committed index {after.index} ({after.place}) after index {before.index}"
 
 
-def _testimony(history: History) -> Iterator[str]:
+def _foreign_events(history: History) -> Iterator[str]:
     """A driver believed that it wrote only what the log holds."""
     if not history.has_log:
         return
     opened = {entry.term for entry in history.of(Opening)}
     for began in history.all(TermBegan):
         if not began.finished and began.term not in opened:
-            yield f"a driver began term {began.term}, the log does not hold it"
+            yield f"a driver began term {began.term}, but the log does not hold it"
     commits = {(c.term, c.attempt, c.index, c.checkpoint, c.number) for c in history.commits}
     for said in history.all(Committed):
         number = {c[4] for c in commits} if said.number is None else {said.number}
         if not any((said.term, said.attempt, said.index, said.checkpoint, n) in commits for n in number):
-            yield f"the driver of term {said.term} says it committed {said.checkpoint}, the log does not hold it"
+            yield f"the driver of term {said.term} says it committed {said.checkpoint}, but the log does not hold it"
     starts = {
-        (entry.term, entry.attempt): (entry.world_size, entry.members, entry.resume)
-        for entry in history.of(Start)
+        (entry.term, entry.attempt): (entry.world_size, entry.members, entry.resume) for entry in history.of(Start)
     }
     for event in history.all(AttemptStarted):
         members = tuple((member.rank, member.node_id) for member in event.members)
         if starts.get((event.term, event.attempt)) != (event.world_size, members, event.resume):
-            yield f"the driver of term {event.term} started attempt {event.attempt}, the log does not hold it so"
+            yield f"the driver of term {event.term} started attempt {event.attempt}, but the log says otherwise"
     ends = {(entry.term, entry.attempt, entry.cause, entry.account) for entry in history.ends}
     for gone in history.all(AttemptEnded):
         if (gone.term, gone.attempt, gone.cause, gone.account) not in ends:
-            yield f"the driver of term {gone.term} ended attempt {gone.attempt}, the log does not hold it so"
+            yield f"the driver of term {gone.term} ended attempt {gone.attempt}, but the log says otherwise"
     deleted = {entry.checkpoint for entry in history.of(Deletion)}
     if lost := deleted - {commit.checkpoint for commit in history.commits}:
         yield f"{min(lost)} was deleted, but never committed"
@@ -165,7 +166,7 @@ def _testimony(history: History) -> Iterator[str]:
 def _superseded(history: History) -> Iterator[str]:
     """After a higher term began, a lower one neither starts, commits nor finishes (by clock, within the
     stated skew). What a new controller says of its predecessor's last moments is the new one's. Where there is a log
-    its order decides (`_log`, `_testimony`): an answer that was lost is told late."""
+    its order decides (`_log`, `_foreign_events`): an answer that was lost is told late."""
     for began in history.all(TermBegan):
         for event in history.all(RunEnded) if history.has_log else history.events:
             did = None if history.has_log and not isinstance(event, RunEnded) else _did(event)
@@ -188,13 +189,14 @@ def _lingering(history: History) -> Iterator[str]:
         if stayed_s > LEAVES_WITHIN_S:
             yield (
                 f"the driver of term {older.term} was still there {stayed_s:.1f} s after term {newer.term}"
-                f" had begun, allowed are {LEAVES_WITHIN_S:g} s"
+                f" had begun; the limit is {LEAVES_WITHIN_S:g} s"
             )
 
 
 def _thawed_s(history: History, pid: int) -> float:
     """When it was thawed that the harness had stopped: until then it could not look. 0: it was never."""
-    frozen = {e.fault for e in history.all(FaultInjected) if e.name == "freeze_driver" and pid in e.pids}
+    stops = (e for e in history.all(FaultInjected) if takes_driver(e.name) and is_frozen(e.name))
+    frozen = {event.fault for event in stops if pid in event.pids}
     return max((e.at_s for e in history.all(FaultHealed) if e.fault in frozen), default=0.0)
 
 
@@ -205,7 +207,8 @@ def _did(event: Event) -> tuple[str, int] | None:
             return "committed", event.term
         case AttemptStarted():
             return "started an attempt", event.term
-        case RunEnded(outcome="finished"):  # to fail or to be interrupted is what becomes of a fenced one
+        # to fail or to be interrupted is what becomes of a fenced one
+        case RunEnded(outcome="finished"):
             return "finished", event.term
         case _:
             return None

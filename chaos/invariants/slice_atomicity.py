@@ -7,32 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shaketable.chaos.history import WorkerStarted
-from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import Attempt, History
+from shaketable.chaos.history.events import WorkerStarted
+from shaketable.chaos.history.view import Attempt, History
+from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "slice-atomicity"
 PLACE, COUNT = "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES"
-SHARED = ("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_PORT")  # the same for all workers of an attempt
+# the same for all workers of an attempt
+SHARED = ("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_PORT")
 
 
+@invariant(NAME, order=30)
 def slice_atomicity(history: History) -> Finding:
     hosts = history.configuration.hosts_per_slice
     if not hosts:
         return not_applicable(NAME, "the run is not on TPU slices")
     if not history.attempts:
-        return not_applicable(NAME, "no attempt was testified")
+        return not_applicable(NAME, "no attempt was recorded")
     slices = {event.node_id: event.slice for event in history.nodes if event.slice}
     for attempt in history.attempts:
-        wrong = _wrong_workers(attempt, hosts, history.configuration) or _wrong_members(
-            attempt, hosts, slices
-        )
+        wrong = _wrong_workers(attempt, hosts, history.configuration) or _wrong_members(attempt, hosts, slices)
         if wrong is not None:
             return failed(NAME, f"{attempt.name} ({attempt.start.place}) {wrong}")
-    return passed(
-        NAME, f"{counted(len(history.attempts), 'attempt')} on whole slices of {counted(hosts, 'host')}"
-    )
+    return passed(NAME, f"{counted(len(history.attempts), 'attempt')} on whole slices of {counted(hosts, 'host')}")
 
 
 def _wrong_workers(attempt: Attempt, hosts: int, configuration: Configuration) -> str | None:
@@ -51,13 +49,13 @@ def _wrong_workers(attempt: Attempt, hosts: int, configuration: Configuration) -
 def _wrong_members(attempt: Attempt, hosts: int, slices: Mapping[str, str]) -> str | None:
     """What the controller says. `slices`: node id -> the slice of which it is a host, where the harness knows any."""
     if attempt.world_size % hosts:
-        return f"has {counted(attempt.world_size, 'worker')}, which are no whole slices of {hosts}"
+        return f"has {counted(attempt.world_size, 'worker')}, which is no whole number of slices of {hosts}"
     if not slices:
         return None
     members = attempt.start.members
     stray = next(((rank, node) for rank, node in members if node not in slices), None)
     if stray is not None:
-        return f"has rank {stray[0]} on node {stray[1][:8]}, a host of no slice that a run could use"
+        return f"has rank {stray[0]} on node {stray[1][:8]}, which is in no usable slice"
     nodes = [node for _, node in members]
     twice = next((node for node in nodes if nodes.count(node) > 1), None)
     if twice is not None:
@@ -89,7 +87,7 @@ def _wrong_megascale(workers: Sequence[WorkerStarted], hosts: int) -> str | None
     for name in SHARED:
         values = sorted({(worker.megascale or {}).get(name, "") for worker in told})
         if len(values) > 1:
-            return f"has workers with {name} of {' and of '.join(values)}"
+            return f"has workers with different {name}: {' and '.join(values)}"
     return None
 
 

@@ -5,30 +5,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shaketable.chaos.history import DeadlinePassed, FaultInjected, RunEnded, TermBegan
-from shaketable.chaos.invariants.entries import Finale
-from shaketable.chaos.invariants.findings import failed, not_applicable, passed
-from shaketable.chaos.invariants.view import History, Launch
+from shaketable.chaos.fault_kinds import kind_of, takes_driver
+from shaketable.chaos.history.entries import Commit, Finale
+from shaketable.chaos.history.events import DeadlinePassed, FaultInjected, LogRecord, RunEnded, TermBegan, UploadStarted
+from shaketable.chaos.history.view import History, Launch
+from shaketable.chaos.invariants.findings import failed, invariant, not_applicable, passed
+from shaketable.chaos.invariants.log_facts import wrong_facts
 from shaketable.chaos.plan import Finding
 
 NAME = "truthful-ending"
 CODES = {"finished": (0,), "failed": (1,), "interrupted": (130, 143)}
 KILLED = 137
-INTERRUPTIONS = ("sigterm_driver", "sigint_driver")
 
 
+@invariant(
+    NAME, order=110, unrecorded="a Recorder does not see how a driver exits, nor who interrupted it", exit_codes=CODES
+)
 def truthful_ending(history: History) -> Finding:
     ended = history.run_ended
     if ended is None and not any(launch.exited for launch in history.launches):
-        return not_applicable(NAME, "the history breaks off before the run's end")
+        return not_applicable(NAME, "the history ends before the run does")
     if history.all(DeadlinePassed):
         return not_applicable(NAME, "the harness ended the run at its deadline")
-    for check in (_exits, _finished, _failed, _interrupted, _log):
+    for check in (_exits, _finished, _handed_over, _failed, _interrupted, _log, wrong_facts):
         if (wrong := next(check(history), None)) is not None:
             return failed(NAME, wrong)
     if ended is None:
         return passed(NAME, "the driver was killed and said nothing")
-    return passed(NAME, f"said {ended.outcome}, and it was so")
+    return passed(NAME, f"said {ended.outcome}, which is true")
 
 
 def _exits(history: History) -> Iterator[str]:
@@ -37,15 +41,16 @@ def _exits(history: History) -> Iterator[str]:
         if launch.exited is None:
             continue
         if _superseded(history, launch):
-            continue  # a fenced driver has no say in how the run ends
+            # a fenced driver has no say in how the run ends
+            continue
         said = [event for event in history.all(RunEnded) if history.launch_of(event) == launch]
         code, name = launch.exited.code, f"the driver of launch {launch.started.launch}"
         if said and not _fits(history, said[-1].outcome, code) and code != KILLED:
             yield f"{name} said {said[-1].outcome} and exited with {code}"
         if not said and code != KILLED and _took_over(history, launch) and not _asked_to_go(history, code):
-            yield f"{name} exited with {code}, and fit() said nothing"
+            yield f"{name} exited with {code}, but fit() said nothing"
         if code == KILLED and not _driver_killed(history, launch):
-            yield f"{name} died by SIGKILL, and no fault did that"
+            yield f"{name} died by SIGKILL, but no fault did that"
 
 
 def _fits(history: History, outcome: str, code: int) -> bool:
@@ -57,9 +62,7 @@ def _fits(history: History, outcome: str, code: int) -> bool:
 
 def _superseded(history: History, launch: Launch) -> bool:
     own = [event.term for event in history.all(TermBegan) if history.launch_of(event) == launch]
-    later = [
-        event.term for event in history.all(TermBegan) if launch.exited and event.at_s < launch.exited.at_s
-    ]
+    later = [event.term for event in history.all(TermBegan) if launch.exited and event.at_s < launch.exited.at_s]
     return bool(own) and max(later, default=0) > max(own)
 
 
@@ -69,13 +72,17 @@ def _took_over(history: History, launch: Launch) -> bool:
 
 
 def _asked_to_go(history: History, code: int) -> bool:
-    asked = any(event.name in INTERRUPTIONS for event in history.all(FaultInjected))
+    asked = any(interrupts(event.name) for event in history.all(FaultInjected))
     return asked and code in CODES["interrupted"]
+
+
+def interrupts(name: str) -> bool:
+    return kind_of(name).manner == "interrupted"
 
 
 def _driver_killed(history: History, launch: Launch) -> bool:
     return any(
-        event.name == "sigkill_driver" and event.at_s >= launch.started.at_s
+        takes_driver(event.name) and kind_of(event.name).manner == "killed" and event.at_s >= launch.started.at_s
         for event in history.all(FaultInjected)
     )
 
@@ -101,12 +108,28 @@ def _finished(history: History) -> Iterator[str]:
         yield f"said finished, but ranks {missing} of {last.name} never returned from the training function"
 
 
+def _handed_over(history: History) -> Iterator[str]:
+    """Finished means that every checkpoint of the last attempt is committed, or named with the end of the run."""
+    finale = next((event.record for event in history.all(LogRecord) if event.record["kind"] == "run_finished"), None)
+    if finale is None or not history.hash_chained or not history.attempts:
+        return
+    last, ours = history.attempts[-1], history.all(UploadStarted)
+    given = {event.step for event in ours if (event.term, event.attempt) == (last.start.term, last.number)}
+    committed = [commit for commit in history.of(Commit) if commit.attempt == last.number]
+    named = finale.get("uncommitted", [])
+    if len(given) > len(committed) + len(named):
+        yield (
+            f"said finished, but of {len(given)} checkpoints of {last.name} {len(committed)} are committed and"
+            f" {len(named)} named as not committed"
+        )
+
+
 def _failed(history: History) -> Iterator[str]:
     for ended in history.all(RunEnded):
         if ended.outcome != "failed":
             continue
         if not (ended.error or "").strip():
-            yield f"term {ended.term} said failed and named no error"
+            yield f"term {ended.term} said failed but named no error"
         own = [attempt for attempt in history.attempts if attempt.end and attempt.end.term == ended.term]
         if own and own[-1].end is not None and own[-1].end.cause == "finished":
             yield f"term {ended.term} said failed, but {own[-1].name} had finished ({own[-1].end.place})"
@@ -118,11 +141,11 @@ def _log_is_gone(said: RunEnded) -> bool:
 
 
 def _interrupted(history: History) -> Iterator[str]:
-    faults = [event for event in history.all(FaultInjected) if event.name in INTERRUPTIONS]
+    faults = [event for event in history.all(FaultInjected) if interrupts(event.name)]
     for ended in history.all(RunEnded):
         superseded = any(event.term > ended.term for event in history.all(TermBegan))
         if ended.outcome == "interrupted" and not faults and not superseded:
-            yield f"term {ended.term} said interrupted, and nobody interrupted it"
+            yield f"term {ended.term} said interrupted, but nothing interrupted it"
 
 
 def _log(history: History) -> Iterator[str]:
@@ -135,10 +158,10 @@ def _log(history: History) -> Iterator[str]:
     if last is None and ended.outcome == "failed" and history.storage_out_of_reach and _log_is_gone(ended):
         return
     if ended.outcome in ("finished", "failed") and (last is None or last.outcome != ended.outcome):
-        yield f"said {ended.outcome}, the log says {last.outcome if last else 'nothing of an end'}"
+        yield f"said {ended.outcome}, but the log says {last.outcome if last else 'no end'}"
     for said in history.all(RunEnded):
         recorded = any(entry.outcome == "failed" and entry.term == said.term for entry in finales)
         if said.outcome == "failed" and said.term < ended.term and not recorded and not _log_is_gone(said):
-            yield f"term {said.term} said failed, the log holds no end of it"
+            yield f"term {said.term} said failed, but the log holds no end"
     if ended.outcome == "interrupted" and last is not None and last.term == ended.term:
-        yield f"said interrupted, the log says {last.outcome} ({last.place})"
+        yield f"said interrupted, but the log says {last.outcome} ({last.place})"

@@ -3,27 +3,24 @@ workers themselves see the same world."""
 
 from __future__ import annotations
 
-from shaketable.chaos.history import FaultInjected
-from shaketable.chaos.invariants.findings import counted, failed, not_applicable, passed
-from shaketable.chaos.invariants.view import Attempt, History
-from shaketable.chaos.plan import Configuration, Finding
+from shaketable.chaos.history.events import FaultInjected
+from shaketable.chaos.history.view import Attempt, History
+from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
+from shaketable.chaos.plan import Finding
 
 NAME = "world-size-bounds"
-LINGERS_S = 10.0  # by two clocks, the driver's and the worker's; far more than any two nodes' should differ
+# by two clocks, the driver's and the worker's; far more than any two nodes' should differ
+LINGERS_S = 10.0
 
 
-def bounds(configuration: Configuration) -> tuple[int, int]:
-    workers = configuration.num_workers
-    return (workers, workers) if isinstance(workers, int) else workers
-
-
+@invariant(NAME, order=20, lingers_s=LINGERS_S)
 def world_size_bounds(history: History) -> Finding:
     if not history.attempts:
-        return not_applicable(NAME, "no attempt was testified")
+        return not_applicable(NAME, "no attempt was recorded")
     if history.has_log and history.strays:
         stray = history.strays[0]
         return failed(
-            NAME, f"rank {stray.rank} entered attempt {stray.attempt} of term {stray.term}, never started"
+            NAME, f"rank {stray.rank} entered attempt {stray.attempt} of term {stray.term}, which was never started"
         )
     for attempt in history.attempts:
         if (wrong := _wrong(history, attempt)) is not None:
@@ -33,10 +30,10 @@ def world_size_bounds(history: History) -> Finding:
 
 
 def _wrong(history: History, attempt: Attempt) -> str | None:
-    least, most = bounds(history.settings(attempt.start.term))
+    least, most = history.settings(attempt.start.term).bounds
     size, ranks = attempt.world_size, sorted(rank for rank, _ in attempt.start.members)
     if not least <= size <= most:
-        return f"has {counted(size, 'worker')}, allowed are {least} to {most}"
+        return f"has {counted(size, 'worker')}; the bounds are {least} to {most}"
     if ranks != list(range(size)):
         return f"has {counted(size, 'worker')} and the ranks {ranks}"
     return _wrong_workers(attempt) or _missing(history, attempt) or _left_behind(history, attempt)
@@ -52,7 +49,7 @@ def _wrong_workers(attempt: Attempt) -> str | None:
         if pids.setdefault(worker.rank, worker.pid) != worker.pid:
             return f"has rank {worker.rank} twice: pid {pids[worker.rank]} and pid {worker.pid}"
         if worker.node_id and nodes[worker.rank] and worker.node_id != nodes[worker.rank]:
-            return f"has rank {worker.rank} on node {nodes[worker.rank][:8]}, it ran on {worker.node_id[:8]}"
+            return f"has rank {worker.rank} on node {nodes[worker.rank][:8]}, but it ran on {worker.node_id[:8]}"
     for step in (step for steps in attempt.steps.values() for step in steps):
         if step.world_size != attempt.world_size or not 0 <= step.rank < attempt.world_size:
             return (
@@ -64,7 +61,7 @@ def _wrong_workers(attempt: Attempt) -> str | None:
 
 def _missing(history: History, attempt: Attempt) -> str | None:
     """Our own jobs take no step before all are in; any job must have been entered by all to have finished."""
-    whole = (history.testifies_state and attempt.steps) or (attempt.end and attempt.end.cause == "finished")
+    whole = (history.records_state and attempt.steps) or (attempt.end and attempt.end.cause == "finished")
     if not whole or attempt.all_entered():
         return None
     missing = sorted(set(range(attempt.world_size)) - {worker.rank for worker in attempt.workers})
@@ -84,5 +81,5 @@ def _left_behind(history: History, attempt: Attempt) -> str | None:
         gone_s = min(end.at_s + LINGERS_S, taken_s.get(node.get(rank, ""), float("inf")))
         if steps[-1].at_s > gone_s:
             late_s = steps[-1].at_s - end.at_s
-            return f"has ended ({end.place}), and its rank {rank} took step {steps[-1].step} {late_s:.1f} s after that"
+            return f"has ended ({end.place}), but its rank {rank} took step {steps[-1].step} {late_s:.1f} s after that"
     return None

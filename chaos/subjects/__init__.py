@@ -12,11 +12,11 @@ SUBJECTS = ("bundled", "ray-train")
 def subject(name: str) -> Subject:
     """The subject of that name, for the harness."""
     if name == "bundled":
-        from shaketable.chaos.subjects.bundled import Bundled
+        from shaketable.chaos.subjects.bundled.subject import Bundled
 
         return Bundled()
     if name == "ray-train":
-        from shaketable.chaos.subjects.ray_train import RayTrain
+        from shaketable.chaos.subjects.ray_train.subject import RayTrain
 
         return RayTrain()
     raise ValueError(f"no subject {name!r}: use one of {', '.join(SUBJECTS)}")

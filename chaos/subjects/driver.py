@@ -1,7 +1,7 @@
 """The driver of a run under test, as a process: `python -m shaketable.chaos.subjects.driver SPEC.json`.
 
 It does what a user's own script does: connects to Ray, builds the subject's trainer around the job, calls `fit()`.
-Besides, it testifies what `fit()` gave. It exits 0 where the run finished, 1 where it failed, 130 and 143 where a
+Besides, it records what `fit()` gave. It exits 0 where the run finished, 1 where it failed, 130 and 143 where a
 signal ended it (as far as the subject leaves it that choice), 2 where the job itself cannot be loaded.
 """
 
@@ -17,17 +17,17 @@ from typing import Any, Protocol
 import ray
 from ray.job_config import JobConfig
 
-from shaketable.chaos.history import RunEnded
+from shaketable.chaos.history.events import RunEnded
+from shaketable.chaos.history.witness import Witness, WitnessConfig
 from shaketable.chaos.plan import Outcome
 from shaketable.chaos.subjects.jobs import Job, JobError, load_job, one_line
 from shaketable.chaos.subjects.launching import Spec, read_spec
 from shaketable.chaos.subjects.protocol import Launch
-from shaketable.chaos.witness import Witness, WitnessConfig
 
 # The driver's end of each subject: a module with `run(launch, job, witness) -> Run`.
 RUNS = {
-    "bundled": "shaketable.chaos.subjects.bundled_driver",
-    "ray-train": "shaketable.chaos.subjects.ray_train_driver",
+    "bundled": "shaketable.chaos.subjects.bundled.driver",
+    "ray-train": "shaketable.chaos.subjects.ray_train.driver",
 }
 
 
@@ -81,15 +81,15 @@ def _drive(launch: Launch, job: Job, witness: Witness) -> int:
     try:
         metrics = run.fit()
     except (KeyboardInterrupt, SystemExit) as error:
-        witness.testify(RunEnded(term=run.term, outcome="interrupted", error=repr(error)))
+        witness.emit(RunEnded(term=run.term, outcome="interrupted", error=repr(error)))
         if isinstance(error, KeyboardInterrupt):
             return 130
         raise
     except Exception as error:  # noqa: BLE001  (whatever fit() raises is what the run gave its caller)
         traceback.print_exc()
-        witness.testify(RunEnded(term=run.term, outcome=run.outcome(error), error=one_line(error)))
+        witness.emit(RunEnded(term=run.term, outcome=run.outcome(error), error=one_line(error)))
         return 1
-    witness.testify(RunEnded(term=run.term, outcome="finished", metrics=metrics))
+    witness.emit(RunEnded(term=run.term, outcome="finished", metrics=metrics))
     return 0
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast
 
-from shaketable.chaos.naming import is_command
+from shaketable.chaos.job_kinds import is_command
 
 __all__ = ["Job", "JobError", "framework_of", "is_command", "load_job", "one_line"]
 
 Job = Callable[..., Any]
 ERROR_LENGTH = 1000
 FRAMEWORKS: tuple[Literal["torch", "jax"], ...] = ("torch", "jax")
-WORKLOADS: dict[tuple[str, str], Literal["torch", "jax"]] = {  # of ours those that import one when they run
+# of ours those that import one when they run
+WORKLOADS: dict[tuple[str, str], Literal["torch", "jax"]] = {
     ("shaketable.chaos.workloads.torch_ddp", "torch_ddp"): "torch",
     ("shaketable.chaos.workloads.jax_sharded", "jax_sharded"): "jax",
 }
@@ -50,7 +51,8 @@ def _imported(text: str) -> Any:
 
 
 def _unpickled(path: Path) -> Any:
-    from ray import cloudpickle  # the same that Ray takes the function to its workers with
+    # the same that Ray takes the function to its workers with
+    from ray import cloudpickle
 
     if not path.is_file():
         raise JobError(f"job {str(path)!r}: no such file")

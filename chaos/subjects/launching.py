@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
-from shaketable.chaos.configuring import found_program, search_path
+from shaketable.chaos.experiment.job_lookup import found_program, search_path
+from shaketable.chaos.history.witness import WitnessConfig
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects.protocol import Launch
-from shaketable.chaos.witness import WitnessConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,14 @@ def read_spec(path: Path) -> Spec:
 
 
 def import_paths(first: str = "") -> list[str]:
-    """What this process can import from and a fresh interpreter of this environment cannot; `first` before it."""
+    """What this process can import from and a fresh interpreter of this environment cannot; `first` before it. What
+    PYTHONPATH names is told again wherever it lies: the driver gets another one, and a mutant's `sitecustomize` is
+    below site-packages where shaketable was installed from a wheel."""
     installed = [Path(path).resolve() for path in (*sysconfig.get_paths().values(), f"{sys.base_prefix}/lib")]
+    named = {Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
     entries = [first, *sys.path] if first else sys.path
     found = dict.fromkeys(Path(entry).resolve() for entry in entries if Path(entry).is_dir())
-    return [str(path) for path in found if not any(path.is_relative_to(place) for place in installed)]
+    return [str(path) for path in found if path in named or not any(path.is_relative_to(place) for place in installed)]
 
 
 def start_driver(launch: Launch, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -86,24 +89,22 @@ def start_command(launch: Launch, log: Path, environment: Mapping[str, str]) -> 
         "RAY_ADDRESS": launch.address,
         "PATH": search_path(),
         "PYTHONPATH": os.pathsep.join(_own_paths()),
-        "PYTHONUNBUFFERED": "1",  # what it printed last is in its log, however it ends
+        # what it printed last is in its log, however it ends
+        "PYTHONUNBUFFERED": "1",
     }
     program = found_program(words[0], launch.effective.cwd) or words[0]
-    return _start(
-        [words[0] if "/" in words[0] else program, *words[1:]], log, env, launch.effective.cwd or None
-    )
+    return _start([words[0] if "/" in words[0] else program, *words[1:]], log, env, launch.effective.cwd or None)
 
 
 def _own_paths() -> list[str]:
     """The user's PYTHONPATH, and where shaketable itself lies if a fresh interpreter would not find it."""
     given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    ours = Path(__file__).absolute().parents[3]  # .../src or .../site-packages
+    # .../src or .../site-packages
+    ours = Path(__file__).absolute().parents[3]
     return [*given, *(path for path in import_paths() if Path(path) == ours.resolve() and path not in given)]
 
 
-def _start(
-    command: list[str], log: Path, environment: Mapping[str, str], cwd: str | None
-) -> subprocess.Popen[bytes]:
+def _start(command: list[str], log: Path, environment: Mapping[str, str], cwd: str | None) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
             command,

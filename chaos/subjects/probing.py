@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shaketable.chaos.history import (
+from shaketable.chaos.history.events import (
+    MOST_FILES,
     AnyEvent,
     CheckpointDeleted,
     CheckpointProbed,
@@ -16,7 +17,7 @@ from shaketable.chaos.history import (
     Stepped,
 )
 from shaketable.chaos.workloads import chain_checkpoint
-from shaketable.chaos.workloads.chain_checkpoint import BrokenCheckpoint
+from shaketable.chaos.workloads.chain_checkpoint import CorruptCheckpoint
 
 BLOCK_BYTES = 1 << 20
 
@@ -42,10 +43,16 @@ def probed(commit: Committed, directory: Path, *, digests: bool) -> CheckpointPr
     try:
         read_all(directory)
         step, digest = _chain_state(directory) if digests else (None, None)
-    except (Unreadable, BrokenCheckpoint, OSError) as error:
+    except (Unreadable, CorruptCheckpoint, OSError) as error:
         return broken(commit, str(error))
+    files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
     return CheckpointProbed(
-        checkpoint=commit.checkpoint, index=commit.index, ok=True, step=step, digest=digest
+        checkpoint=commit.checkpoint,
+        index=commit.index,
+        ok=True,
+        step=step,
+        digest=digest,
+        files=files if len(files) <= MOST_FILES else None,
     )
 
 

@@ -1,7 +1,7 @@
 """What the harness needs of a subject: start its driver as a process of its own, and read afterwards what it left.
 
-Whatever happens while it runs comes to the harness as testimony (`chaos/witness.py`), never through this interface,
-so that a driver can be killed at any instant without taking anything of the harness along.
+Whatever happens while it runs comes to the harness as events (`chaos/history/witness.py`), never through this
+interface, so that a driver can be killed at any instant without taking anything of the harness along.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from shaketable.chaos.history import AnyEvent, CheckpointProbed, LogRecord
+from shaketable.chaos.history.events import AnyEvent, CheckpointProbed, LogRecord
+from shaketable.chaos.history.witness import WitnessConfig
 from shaketable.chaos.plan import Configuration
-from shaketable.chaos.witness import WitnessConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Launch:
     @property
     def effective(self) -> Configuration:
         """The configuration with this launch's changes. An unknown key raises TypeError."""
-        changed: dict[str, Any] = {  # JSON has no tuples
+        # JSON has no tuples
+        changed: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in self.changed.items()
         }
         return replace(self.configuration, **changed)
@@ -52,9 +53,7 @@ class Subject(Protocol):
         """The subject's own durable log, as read back from storage; empty where it has none."""
         ...
 
-    def probe_checkpoints(
-        self, events: Sequence[AnyEvent], storage_path: str, name: str
-    ) -> list[CheckpointProbed]:
+    def probe_checkpoints(self, events: Sequence[AnyEvent], storage_path: str, name: str) -> list[CheckpointProbed]:
         """Every checkpoint that was committed and not deleted, really read back."""
         ...
 

@@ -1,4 +1,4 @@
-"""The wrapper around any training function that makes its worker testify: started, stepped, uploading, reported,
+"""The wrapper around any training function that makes its worker record: started, stepped, uploading, reported,
 finished.
 
 It travels to the workers by cloudpickle with the function inside, on every subject in the same way, and leaves the
@@ -16,24 +16,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from shaketable.chaos.history import WorkerFinished, WorkerStarted
-from shaketable.chaos.subjects import session
-from shaketable.chaos.subjects.session import InjectedError, Session, Side
-from shaketable.chaos.witness import Witness, WitnessConfig
+from shaketable.chaos.history.events import WorkerFinished, WorkerStarted
+from shaketable.chaos.history.witness import Witness, WitnessConfig
+from shaketable.chaos.workloads import worker_api
+from shaketable.chaos.workloads.worker_api import InjectedError, Session, Side
 
 __all__ = ["InjectedError", "Witnessed"]
 
 # The worker's end of each subject: a module with `enter() -> Side`. Imported in the worker only, by name, so that
 # neither subject needs the other's packages.
 SIDES = {
-    "bundled": "shaketable.chaos.subjects.bundled_worker",
-    "ray-train": "shaketable.chaos.subjects.ray_train_worker",
+    "bundled": "shaketable.chaos.subjects.bundled.worker",
+    "ray-train": "shaketable.chaos.subjects.ray_train.worker",
 }
 
 
 @dataclass(frozen=True)
 class Witnessed:
-    """`job` as a training function of `subject`. Without `witness` it runs the same way and testifies nothing."""
+    """`job` as a training function of `subject`. Without `witness` it runs the same way and records nothing."""
 
     job: Callable[..., Any]
     subject: str
@@ -48,13 +48,13 @@ class Witnessed:
                 stack.callback(witness.close)
             directory = self.witness.directory if self.witness is not None else None
             here = Session(side, witness, directory, self.step_key)
-            stack.enter_context(session.active(here))
+            stack.enter_context(worker_api.active(here))
             stack.enter_context(side.listening(here))
             return self._run(here, config)
 
     def _run(self, here: Session, config: dict[str, Any]) -> Any:
         term, attempt, rank, world_size, node_id = here.side.where
-        here.testify(
+        here.emit(
             WorkerStarted(
                 term=term,
                 attempt=attempt,
@@ -71,7 +71,7 @@ class Witnessed:
             )
         )
         result = self.job(config) if wants_config(self.job) else self.job()
-        here.testify(WorkerFinished(term=term, attempt=attempt, rank=rank))
+        here.emit(WorkerFinished(term=term, attempt=attempt, rank=rank))
         return result
 
 

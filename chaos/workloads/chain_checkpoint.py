@@ -19,7 +19,7 @@ BLOCK_BYTES = 1 << 20
 _shard_name = re.compile(r"state-\d+-of-\d+\.json|state\.json")
 
 
-class BrokenCheckpoint(Exception):
+class CorruptCheckpoint(Exception):
     """A checkpoint of the hash-chain job that is not what was written; says which file and what is wrong."""
 
 
@@ -34,9 +34,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int = 1
 
 
-def write(
-    directory: Path, step: int, digest: str, padding_bytes: int, shard: tuple[int, int] | None = None
-) -> None:
+def write(directory: Path, step: int, digest: str, padding_bytes: int, shard: tuple[int, int] | None = None) -> None:
     """Write a whole checkpoint, or with `shard=(rank, world_size)` that rank's part of one."""
     rank, world_size = shard or (0, 1)
     state = State(step=step, digest=digest, padding_bytes=padding_bytes, rank=rank, world_size=world_size)
@@ -53,16 +51,14 @@ def read(directory: Path) -> State:
     """Verify all of the checkpoint and return its state. Raises BrokenCheckpoint."""
     paths = sorted(path for path in directory.iterdir() if _shard_name.fullmatch(path.name))
     if not paths:
-        raise BrokenCheckpoint(
-            f"{directory}: no state in it, only {sorted(p.name for p in directory.iterdir())}"
-        )
+        raise CorruptCheckpoint(f"{directory}: no state in it, only {sorted(p.name for p in directory.iterdir())}")
     states = [_read_one(path) for path in paths]
     first = states[0]
     ranks = sorted(state.rank for state in states)
     if ranks != list(range(first.world_size)):
-        raise BrokenCheckpoint(f"{directory}: shards {ranks} of a world of {first.world_size}")
+        raise CorruptCheckpoint(f"{directory}: shards {ranks} of a world of {first.world_size}")
     if len({(state.step, state.digest, state.world_size) for state in states}) > 1:
-        raise BrokenCheckpoint(f"{directory}: shards of different steps {[state.step for state in states]}")
+        raise CorruptCheckpoint(f"{directory}: shards of different steps {[state.step for state in states]}")
     return first
 
 
@@ -70,17 +66,17 @@ def _read_one(path: Path) -> State:
     try:
         state = msgspec.json.decode(path.read_bytes(), type=State)
     except msgspec.DecodeError as error:
-        raise BrokenCheckpoint(f"{path}: torn: {error}") from error
+        raise CorruptCheckpoint(f"{path}: torn: {error}") from error
     checksum, size = _opening(state), 0
     padding = path.with_name(path.name.replace("state", "padding", 1).removesuffix("json") + "bin")
     if not padding.exists():
-        raise BrokenCheckpoint(f"{padding}: missing")
+        raise CorruptCheckpoint(f"{padding}: missing")
     with padding.open("rb") as file:
         while block := file.read(BLOCK_BYTES):
             checksum.update(block)
             size += len(block)
     if checksum.hexdigest() != state.checksum:
-        raise BrokenCheckpoint(f"{path}: checksum differs; {size} of {state.padding_bytes} bytes of padding")
+        raise CorruptCheckpoint(f"{path}: checksum differs; {size} of {state.padding_bytes} bytes of padding")
     return state
 
 

@@ -24,7 +24,8 @@ from typing import Self
 MAX_MESSAGE_BYTES = 64 << 20
 JOIN_WITHIN_S = 60.0
 GATHER_WITHIN_S = 120.0
-HANDSHAKE_WITHIN_S = 2.0  # a stranger who says nothing holds the hub up for no longer; a peer tries again
+# a stranger who says nothing holds the hub up for no longer; a peer tries again
+HANDSHAKE_WITHIN_S = 2.0
 RETRY_S = 0.05
 LOOPBACK = "127.0.0.1"
 
@@ -55,9 +56,7 @@ class Channel:
         deadline_s = time.monotonic() + GATHER_WITHIN_S
         size, tag = _frame.unpack(_exactly(self._connection, _frame.size, deadline_s))
         if size > MAX_MESSAGE_BYTES:
-            raise ConnectionError(
-                f"collective: a message of {size} bytes, at most {MAX_MESSAGE_BYTES} are taken"
-            )
+            raise ConnectionError(f"collective: a message of {size} bytes, at most {MAX_MESSAGE_BYTES} are taken")
         payload = _exactly(self._connection, size, deadline_s)
         if not hmac.compare_digest(tag, _mac(self._key, self._hears, self._heard, payload)):
             raise ConnectionError("collective: a message that the peer did not send")
@@ -74,7 +73,8 @@ class Collective:
     def __init__(self, rank: int, world_size: int, channels: list[Channel]) -> None:
         self.rank = rank
         self.world_size = world_size
-        self._channels = channels  # of the hub: one for each rank from 1; of a peer: the one to the hub
+        # of the hub: one for each rank from 1; of a peer: the one to the hub
+        self._channels = channels
 
     def allgather(self, payload: bytes) -> list[bytes]:
         """Everybody's payload, by rank, on every rank."""
@@ -84,7 +84,8 @@ class Collective:
             self._channels[0].send(payload)
             return _split(self._channels[0].receive(), self.world_size)
         except OSError as error:
-            self.close()  # so that nobody waits for a group that is broken
+            # so that nobody waits for a group that is broken
+            self.close()
             if isinstance(error, ConnectionError):
                 raise
             raise ConnectionError(f"collective: rank {self.rank} lost its group: {error}") from error
@@ -124,7 +125,8 @@ def join(rank: int, world_size: int, broadcast: Broadcast, host: str = LOOPBACK)
 def _serve(world_size: int, broadcast: Broadcast, host: str) -> list[Channel]:
     host = _own_address() if host == "auto" else host
     secret = secrets.token_hex(32)
-    with socket.create_server((host, 0), backlog=world_size + 8) as server:  # listens before anybody is told
+    # listens before anybody is told
+    with socket.create_server((host, 0), backlog=world_size + 8) as server:
         broadcast({"host": host, "port": server.getsockname()[1], "secret": secret})
         return _accept_all(server, world_size, secret)
 
@@ -153,14 +155,16 @@ def _accept_one(
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         rank, key = _challenge(connection, secret)
-    except OSError:  # a stranger, or a peer that was too slow: that one tries again
+    except OSError:
+        # a stranger, or a peer that was too slow: that one tries again
         connection.close()
         return
     if not 1 <= rank < world_size:
         connection.close()
         return
     if rank in channels:
-        channels[rank].close()  # its first try ended half way
+        # its first try ended half way
+        channels[rank].close()
     channels[rank] = Channel(connection, key, hub=True)
 
 
@@ -188,22 +192,20 @@ def _connect(rank: int, address: Address) -> Channel:
             return _greet(rank, where, str(address["secret"]))
         except OSError as error:
             if time.monotonic() + RETRY_S > deadline_s or isinstance(error, ConnectionRefusedError):
-                raise ConnectionError(
-                    f"collective: rank {rank} cannot join rank 0 at {where}: {error}"
-                ) from error
-            time.sleep(RETRY_S)  # between tries at a hub that was busy; the deadline is above
+                raise ConnectionError(f"collective: rank {rank} cannot join rank 0 at {where}: {error}") from error
+            # between tries at a hub that was busy; the deadline is above
+            time.sleep(RETRY_S)
 
 
 def _greet(rank: int, where: tuple[str, int], secret: str) -> Channel:
     connection = socket.create_connection(where, timeout=JOIN_WITHIN_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
-        deadline_s = time.monotonic() + JOIN_WITHIN_S  # the hub greets one after the other
+        # the hub greets one after the other
+        deadline_s = time.monotonic() + JOIN_WITHIN_S
         nonce, own = _exactly(connection, 16, deadline_s), secrets.token_bytes(16)
         connection.sendall(_greeting.pack(rank, own, _proof(secret, "peer", rank, nonce + own)))
-        if not hmac.compare_digest(
-            _exactly(connection, 32, deadline_s), _proof(secret, "hub", rank, nonce + own)
-        ):
+        if not hmac.compare_digest(_exactly(connection, 32, deadline_s), _proof(secret, "hub", rank, nonce + own)):
             raise ConnectionError("collective: who answers there does not know the secret of this attempt")
         return Channel(connection, _proof(secret, "key", rank, nonce + own), hub=False)
     except BaseException:

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from shaketable.chaos.history import Resumed
-from shaketable.chaos.workloads import chain, chain_checkpoint
-from shaketable.chaos.workloads.chain import ChainConfig
+from shaketable.chaos import chain
+from shaketable.chaos.chain import ChainConfig
+from shaketable.chaos.history.events import Resumed
+from shaketable.chaos.workloads import chain_checkpoint
 from shaketable.chaos.workloads.collective import Collective, join
 from shaketable.chaos.workloads.scratch import scratch, sweep
 from shaketable.chaos.workloads.surroundings import Api, Session
@@ -26,7 +27,7 @@ class PlannedFailure(RuntimeError):
 
 def hash_chain(config: dict[str, Any]) -> None:
     """The training function."""
-    from shaketable.chaos.subjects import session
+    from shaketable.chaos.workloads import worker_api as session
 
     run(config, cast(Session, session))
 
@@ -38,7 +39,7 @@ def run(raw: dict[str, Any], session: Session) -> None:
     api = session.api()
     sweep()
     step, digest = _resume(api, config)
-    session.testify(Resumed(term=term, attempt=attempt, rank=rank, step=step, digest=digest))
+    session.emit(Resumed(term=term, attempt=attempt, rank=rank, step=step, digest=digest))
     with join(rank, world_size, api.broadcast_from_rank_zero, config.host) as group:
         pace = _Pace(config.pace_s(world_size))
         while step < config.steps:
@@ -65,7 +66,7 @@ def _step(step: int, before: str, config: ChainConfig, group: Collective, pace: 
 
 
 def _report(step: int, digest: str, config: ChainConfig, session: Session) -> None:
-    """Testify first, then act: the wrapper around `report` counts on it."""
+    """Record first, then act: the wrapper around `report` counts on it."""
     _, _, rank, world_size, _ = session.where()
     api = session.api()
     due = step % config.checkpoint_every == 0 or step == config.steps or api.checkpoint_requested()

@@ -84,9 +84,7 @@ class Files:
     def read(self, directory: str, parts: Parts) -> tuple[int, Any, Any]:
         here = Path(directory)
         if not (here / PROGRESS).exists():
-            raise MissingParts(
-                f"{directory}: no {PROGRESS} in it, only {sorted(p.name for p in here.iterdir())}"
-            )
+            raise MissingParts(f"{directory}: no {PROGRESS} in it, only {sorted(p.name for p in here.iterdir())}")
         weights, momentum = [_together(here, name, parts.length) for name in ARRAYS]
         step = int(json.loads((here / PROGRESS).read_text())["step"])
         return step, parts.spread(weights), parts.spread(momentum)
@@ -95,9 +93,7 @@ class Files:
 def _together(directory: Path, name: str, length: int) -> Any:
     import numpy as np
 
-    known = {
-        int(path.stem.removeprefix(f"{name}-")): np.load(path) for path in directory.glob(f"{name}-*.npy")
-    }
+    known = {int(path.stem.removeprefix(f"{name}-")): np.load(path) for path in directory.glob(f"{name}-*.npy")}
     whole = np.concatenate([known[first] for first in sorted(known)]) if known else np.zeros(0)
     firsts = np.cumsum([0, *(len(known[first]) for first in sorted(known))])
     if [*sorted(known), length] != firsts.tolist():

@@ -13,9 +13,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from shaketable.chaos.history import Resumed
-from shaketable.chaos.workloads import exact
-from shaketable.chaos.workloads.exact import ExactConfig, State
+from shaketable.chaos import exact
+from shaketable.chaos.exact import ExactConfig, State
+from shaketable.chaos.history.events import Resumed
 from shaketable.chaos.workloads.jax_checkpoint import KINDS, Parts
 from shaketable.chaos.workloads.scratch import sweep
 from shaketable.chaos.workloads.surroundings import Session
@@ -28,7 +28,7 @@ AXES = ("dcn", "ici")
 
 def jax_sharded(config: dict[str, Any]) -> None:
     """The training function."""
-    from shaketable.chaos.subjects import session
+    from shaketable.chaos.workloads import worker_api as session
 
     run(config, cast(Session, session))
 
@@ -52,7 +52,8 @@ def run(raw: dict[str, Any], session: Session) -> None:
         training.report(step)
         left_s = began_s + config.step_s - time.monotonic()
         if left_s > 0:
-            time.sleep(left_s)  # simulated computation
+            # simulated computation
+            time.sleep(left_s)
 
 
 def mesh_of(environment: Mapping[str, str]) -> Mesh:
@@ -63,10 +64,7 @@ def mesh_of(environment: Mapping[str, str]) -> Mesh:
     from jax.sharding import Mesh
 
     devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
-    slices, mine = (
-        int(environment.get("MEGASCALE_NUM_SLICES", 1)),
-        int(environment.get("MEGASCALE_SLICE_ID", 0)),
-    )
+    slices, mine = (int(environment.get("MEGASCALE_NUM_SLICES", 1)), int(environment.get("MEGASCALE_SLICE_ID", 0)))
     length, rest = divmod(len(devices), slices)
     row = devices[mine * length : (mine + 1) * length]
     if rest or mine >= slices or not set(jax.local_devices()) <= set(row):
@@ -94,9 +92,7 @@ class _Training:
         _divides(mesh.size, "global_batch", config.global_batch)
         whole = range(config.global_batch)
         devices = self._rows.addressable_devices_indices_map((len(whole),))
-        self._mine = sorted(
-            {place for part in devices.values() for place in whole[(part or (slice(None),))[0]]}
-        )
+        self._mine = sorted({place for part in devices.values() for place in whole[(part or (slice(None),))[0]]})
         self._update: Any = jax.jit(_update, out_shardings=(over("ici"), over("ici"), over()))
         self._whole: Any = jax.jit(lambda *arrays: arrays, out_shardings=over())
         self._weights: Any = None
@@ -112,13 +108,9 @@ class _Training:
             self._weights, self._momentum = self._parts.spread(weights), self._parts.spread(momentum)
         else:
             with checkpoint.as_directory() as directory:
-                step, self._weights, self._momentum = KINDS[self._config.checkpoint].read(
-                    directory, self._parts
-                )
-        found = Resumed(
-            term=self._term, attempt=self._attempt, rank=self._rank, step=step, digest=self._digest(step)
-        )
-        self._session.testify(found)
+                step, self._weights, self._momentum = KINDS[self._config.checkpoint].read(directory, self._parts)
+        found = Resumed(term=self._term, attempt=self._attempt, rank=self._rank, step=step, digest=self._digest(step))
+        self._session.emit(found)
         return step
 
     def step(self, step: int) -> None:
@@ -130,23 +122,18 @@ class _Training:
         samples = exact.batch(step, config)
         inputs = np.array([exact.inputs(config.seed, each, config.features) for each in samples], np.float32)
         targets = np.array([exact.target(config.seed, each, config.features) for each in samples], np.float32)
-        here = [
-            jax.make_array_from_callback(each.shape, self._rows, each.__getitem__)
-            for each in (inputs, targets)
-        ]
+        here = [jax.make_array_from_callback(each.shape, self._rows, each.__getitem__) for each in (inputs, targets)]
         self._weights, self._momentum, loss = self._update(self._weights, self._momentum, *here)
         self._loss = int(loss)
 
     def report(self, step: int) -> None:
-        """Testify first, then act: the wrapper around `report` counts on it."""
+        """Record first, then act: the wrapper around `report` counts on it."""
         api, config = self._session.api(), self._config
         due = step % config.checkpoint_every == 0 or step == config.steps or api.checkpoint_requested()
         kind = KINDS[config.checkpoint]
         gives = due and kind.gives(self._rank, self._weights)
         digest = self._digest(step)
-        metrics = {
-            "step": step, "loss": self._loss / (exact.UNIT * config.global_batch), "digest": digest
-        }  # fmt: skip
+        metrics = {"step": step, "loss": self._loss / (exact.UNIT * config.global_batch), "digest": digest}
         order = exact.batch(step, config)
         samples = [order[place] for place in self._mine]
         self._session.stepped(step, digest=digest, samples=samples, checkpoint=gives, metrics=metrics)
@@ -175,9 +162,8 @@ def _update(weights: Any, momentum: Any, inputs: Any, targets: Any) -> tuple[Any
 
     def summed_error(weights: Any) -> Any:
         error = jnp.matmul(inputs, weights, precision="highest") - targets
-        return jnp.where(
-            error >= 0, error, -error
-        ).sum()  # an error of 0 has a slope too, and it has to be known
+        # an error of 0 has a slope too, and it has to be known
+        return jnp.where(error >= 0, error, -error).sum()
 
     loss, gradient = jax.value_and_grad(summed_error)(weights)
     momentum = jnp.floor(momentum / 2) + gradient
@@ -186,6 +172,4 @@ def _update(weights: Any, momentum: Any, inputs: Any, targets: Any) -> tuple[Any
 
 def _divides(devices: int, name: str, size: int) -> None:
     if size % devices:
-        raise ValueError(
-            f"jax_sharded: {devices} devices do not share {size} {name} equally: change job_config {name}"
-        )
+        raise ValueError(f"jax_sharded: {devices} devices do not share {size} {name} equally: change job_config {name}")

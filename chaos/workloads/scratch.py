@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 PREFIX = "shaketable-job"
-LEFT_AFTER_S = 60.0  # no checkpoint is written that slowly; spares a live one whose pid means nothing here
+# no checkpoint is written that slowly; spares a live one whose pid means nothing here
+LEFT_AFTER_S = 60.0
 _name = re.compile(rf"{PREFIX}-(\d+)-\w+")
 
 
@@ -36,7 +37,8 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # somebody else's
+        # somebody else's
+        return True
     return True
 
 
@@ -44,4 +46,5 @@ def _age_s(path: Path) -> float:
     try:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:
-        return 0.0  # swept by another worker just now
+        # swept by another worker just now
+        return 0.0

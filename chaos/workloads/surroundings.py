@@ -1,5 +1,5 @@
 """What a workload needs from the subject that runs it, as types: the part of
-`shaketable.chaos.subjects.session` that is used here. A workload imports that module only when it runs, so
+`shaketable.chaos.workloads.worker_api` that is used here. A workload imports that module only when it runs, so
 its mathematics can be used without any subject.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from shaketable.chaos.history import Event
+from shaketable.chaos.history.events import Event
 
-Where = tuple[int, int, int, int, str]  # term, attempt, rank, world size, node id
+# term, attempt, rank, world size, node id
+Where = tuple[int, int, int, int, str]
 
 
 class Checkpoint(Protocol):
@@ -39,7 +40,7 @@ class Api(Protocol):
 class Session(Protocol):
     def api(self) -> Api: ...
 
-    def testify(self, event: Event) -> None: ...
+    def emit(self, event: Event) -> None: ...
 
     def where(self) -> Where: ...
 

@@ -1,6 +1,6 @@
 """A real training job: a tiny network under torch's DistributedDataParallel on CPU (gloo), the same data
 whatever the world size. Its metrics are compared with a run without faults (metrics-match); the digest it
-testifies is that of the parameters' bytes, so that what an attempt resumed can be compared with what was
+records is that of the parameters' bytes, so that what an attempt resumed can be compared with what was
 committed.
 
 The process group is the subject's (its TorchTrainer sets it up). torch is imported when the job runs, numpy
@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from shaketable.chaos.history import Resumed
+from shaketable.chaos.history.events import Resumed
 from shaketable.chaos.workloads.scratch import scratch, sweep
 from shaketable.chaos.workloads.surroundings import Session
 
@@ -49,7 +49,7 @@ class DdpConfig:
 
 def torch_ddp(config: dict[str, Any]) -> None:
     """The training function."""
-    from shaketable.chaos.subjects import session
+    from shaketable.chaos.workloads import worker_api as session
 
     run(config, cast(Session, session))
 
@@ -70,7 +70,8 @@ def run(raw: dict[str, Any], session: Session) -> None:
         training.report(step, loss)
         left_s = began_s + config.step_s - time.monotonic()
         if left_s > 0:
-            time.sleep(left_s)  # simulated computation
+            # simulated computation
+            time.sleep(left_s)
 
 
 class _Training:
@@ -93,14 +94,13 @@ class _Training:
         checkpoint = self._session.api().get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as directory:
-                saved = torch.load(Path(directory) / FILE, weights_only=True)  # unpickles no objects
+                # unpickles no objects
+                saved = torch.load(Path(directory) / FILE, weights_only=True)
             self._model.load_state_dict(saved["model"])
             self._optimizer.load_state_dict(saved["optimizer"])
             step = int(saved["step"])
-        found = Resumed(
-            term=self._term, attempt=self._attempt, rank=self._rank, step=step, digest=self._digest()
-        )
-        self._session.testify(found)
+        found = Resumed(term=self._term, attempt=self._attempt, rank=self._rank, step=step, digest=self._digest())
+        self._session.emit(found)
         # Else DDP orders its buckets anew after the first step of every attempt, and three ranks or more sum in another
         # order then: the metrics would not be those of a run without faults to the bit.
         self._ddp = torch.nn.parallel.DistributedDataParallel(self._model, find_unused_parameters=True)
@@ -115,9 +115,8 @@ class _Training:
         squares = torch.nn.functional.mse_loss(self._ddp(inputs[mine]), targets[mine], reduction="sum")
         mean = squares / self._config.global_batch
         self._optimizer.zero_grad()
-        torch.autograd.backward(
-            mean * self._world_size
-        )  # DDP divides the sum of the gradients by the world size
+        # DDP divides the sum of the gradients by the world size
+        torch.autograd.backward(mean * self._world_size)
         self._optimizer.step()
         total = mean.detach().clone()
         torch.distributed.all_reduce(total)
@@ -137,11 +136,7 @@ class _Training:
             api.report(metrics, checkpoint=None)
             return
         with scratch() as directory:
-            state = {
-                "model": self._model.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "step": step,
-            }
+            state = {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict(), "step": step}
             torch.save(state, Path(directory) / FILE)
             api.report(metrics, checkpoint=api.Checkpoint.from_directory(directory))
 

@@ -16,7 +16,8 @@ from ray.train.torch import TorchTrainer
 from transformers import GPT2Config, GPT2LMHeadModel, get_linear_schedule_with_warmup
 
 SAMPLES, LENGTH, VOCABULARY, GLOBAL_BATCH = 64, 12, 32, 16
-BATCHES = SAMPLES // GLOBAL_BATCH  # in an epoch
+# in an epoch
+BATCHES = SAMPLES // GLOBAL_BATCH
 
 # report() waits for the controller, which looks at its workers every 2 s by default: too long beside such short steps.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -91,9 +92,17 @@ def train(config):
 
 def small_gpt2():
     return GPT2Config(
-        vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        n_positions=LENGTH,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
 
 
 def dataset(seed):
@@ -135,9 +144,7 @@ if __name__ == "__main__":
         train_loop_config={"epochs": args.epochs},
         scaling_config=ray.train.ScalingConfig(num_workers=args.num_workers),
         run_config=ray.train.RunConfig(
-            name=args.name,
-            storage_path=args.storage_path,
-            failure_config=ray.train.FailureConfig(max_failures=1),
+            name=args.name, storage_path=args.storage_path, failure_config=ray.train.FailureConfig(max_failures=1)
         ),
     )
     print("finished:", trainer.fit().metrics)

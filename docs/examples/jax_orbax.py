@@ -17,7 +17,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ray.train.v2.jax import JaxConfig, JaxTrainer
 
 SAMPLES, FEATURES, GLOBAL_BATCH = 128, 8, 32
-BATCHES = SAMPLES // GLOBAL_BATCH  # in an epoch
+# in an epoch
+BATCHES = SAMPLES // GLOBAL_BATCH
 
 # report() waits for the controller, which looks at its workers every 2 s by default: too long beside such short steps.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -121,7 +122,8 @@ def report(metrics, state, checkpointer):
     """Orbax writes to storage by itself, one directory for all processes, so there is nothing to upload."""
     storage = ray.train.get_context().get_storage()
     directory = Path(storage.experiment_fs_path) / f"step-{metrics['step']:06d}"
-    checkpointer.save(directory / "state", state, force=True)  # force: what a killed attempt left half done
+    # force: what a killed attempt left half done
+    checkpointer.save(directory / "state", state, force=True)
     checkpointer.wait_until_finished()
     ray.train.report(
         metrics,

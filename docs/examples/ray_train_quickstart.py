@@ -52,7 +52,8 @@ if __name__ == "__main__":
         train_loop_config=vars(arguments),
         scaling_config=ray.train.ScalingConfig(num_workers=2),
         run_config=ray.train.RunConfig(
-            name="quickstart",  # fixed, so that a driver that is started again goes on
+            # fixed, so that a driver that is started again goes on
+            name="quickstart",
             failure_config=ray.train.FailureConfig(max_failures=1),
         ),
     ).fit()

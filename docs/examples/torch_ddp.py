@@ -14,7 +14,8 @@ import torch
 from ray.train.torch import TorchTrainer
 
 SAMPLES, FEATURES, GLOBAL_BATCH = 128, 8, 32
-BATCHES = SAMPLES // GLOBAL_BATCH  # in an epoch
+# in an epoch
+BATCHES = SAMPLES // GLOBAL_BATCH
 
 # report() waits for the controller, which looks at its workers every 2 s by default: too long beside such short steps.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -124,9 +125,7 @@ if __name__ == "__main__":
         train_loop_config={"epochs": args.epochs},
         scaling_config=ray.train.ScalingConfig(num_workers=args.num_workers),
         run_config=ray.train.RunConfig(
-            name=args.name,
-            storage_path=args.storage_path,
-            failure_config=ray.train.FailureConfig(max_failures=1),
+            name=args.name, storage_path=args.storage_path, failure_config=ray.train.FailureConfig(max_failures=1)
         ),
     )
     print("finished:", trainer.fit().metrics)

@@ -17,7 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 SAMPLES, FEATURES, GLOBAL_BATCH = 128, 8, 32
-BATCHES = SAMPLES // GLOBAL_BATCH  # in an epoch
+# in an epoch
+BATCHES = SAMPLES // GLOBAL_BATCH
 
 # report() waits for the controller, which looks at its workers every 2 s by default: too long beside such short steps.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -54,7 +55,8 @@ def train(config):
 
     checkpoint = ray.train.get_checkpoint()
     if checkpoint:
-        shards, optimizer_shards = get_state_dict(model, optimizer)  # says what to read: DCP loads in place
+        # says what to read: DCP loads in place
+        shards, optimizer_shards = get_state_dict(model, optimizer)
         saved = {"epoch": 0, "batch": 0, "sampler": sampler, "model": shards, "optimizer": optimizer_shards}
         with checkpoint.as_directory() as directory:
             dcp.load(saved, checkpoint_id=directory)
@@ -77,13 +79,7 @@ def train(config):
                 "val_loss": evaluate(model, *validation),
             }
             shards, optimizer_shards = get_state_dict(model, optimizer)
-            state = {
-                "epoch": epoch,
-                "batch": batch,
-                "sampler": sampler,
-                "model": shards,
-                "optimizer": optimizer_shards,
-            }
+            state = {"epoch": epoch, "batch": batch, "sampler": sampler, "model": shards, "optimizer": optimizer_shards}
             report(metrics, state)
         start_batch = 0
 
@@ -132,9 +128,7 @@ if __name__ == "__main__":
         train_loop_config={"epochs": args.epochs},
         scaling_config=ray.train.ScalingConfig(num_workers=args.num_workers),
         run_config=ray.train.RunConfig(
-            name=args.name,
-            storage_path=args.storage_path,
-            failure_config=ray.train.FailureConfig(max_failures=1),
+            name=args.name, storage_path=args.storage_path, failure_config=ray.train.FailureConfig(max_failures=1)
         ),
     )
     print("finished:", trainer.fit().metrics)

@@ -59,9 +59,7 @@ def main():
         print("REFUTED here: the run finished")
     except ray.train.TrainingFailedError as error:
         inner = getattr(error, "controller_failure", None)
-        print(
-            f"CONFIRMED: fit() raised {type(error).__name__}({type(inner).__name__}) with unlimited budgets"
-        )
+        print(f"CONFIRMED: fit() raised {type(error).__name__}({type(inner).__name__}) with unlimited budgets")
 
 
 main()

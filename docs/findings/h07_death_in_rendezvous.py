@@ -91,9 +91,7 @@ def main():
     threading.Thread(target=watch, daemon=True).start()
     try:
         trainer.fit()
-        print(
-            f"REFUTED here ({how}): finished after {os.path.getsize(starts)} starts; struck: {os.path.exists(mark)}"
-        )
+        print(f"REFUTED here ({how}): finished after {os.path.getsize(starts)} starts; struck: {os.path.exists(mark)}")
     except ray.train.TrainingFailedError as error:
         inner = getattr(error, "controller_failure", None)
         said = " ".join(str(inner).split())[-160:]

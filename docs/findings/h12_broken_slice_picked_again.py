@@ -34,10 +34,7 @@ def main():
         name = group.bundle_label_selector[0]["ray.io/tpu-slice-name"]
         placed = group.placement_group.wait(START_TIMEOUT_S)
         picked[name, "placed" if placed else "timed out"] += 1
-        print(
-            f"{name}: {'placed' if placed else 'timed out'} after {time.monotonic() - began_s:.1f} s",
-            flush=True,
-        )
+        print(f"{name}: {'placed' if placed else 'timed out'} after {time.monotonic() - began_s:.1f} s", flush=True)
         group.shutdown()
         time.sleep(1)
     confirmed = picked["broken", "timed out"] > 1

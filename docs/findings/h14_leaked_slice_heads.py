@@ -44,11 +44,7 @@ def trainer(folder, name, steps, limit):
         train,
         train_loop_config={"entered": f"{folder}/entered", "steps": steps},
         scaling_config=ray.train.ScalingConfig(
-            num_workers=2,
-            use_tpu=True,
-            topology="2x2x2",
-            accelerator_type="TPU-V4",
-            resources_per_worker={"TPU": 4},
+            num_workers=2, use_tpu=True, topology="2x2x2", accelerator_type="TPU-V4", resources_per_worker={"TPU": 4}
         ),
         run_config=ray.train.RunConfig(
             name=name,

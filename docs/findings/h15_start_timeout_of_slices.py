@@ -59,11 +59,7 @@ def main():
     trainer = DataParallelTrainer(
         train,
         scaling_config=ray.train.ScalingConfig(
-            num_workers=4,
-            use_tpu=True,
-            topology="2x2x2",
-            accelerator_type="TPU-V4",
-            resources_per_worker={"TPU": 4},
+            num_workers=4, use_tpu=True, topology="2x2x2", accelerator_type="TPU-V4", resources_per_worker={"TPU": 4}
         ),
         run_config=ray.train.RunConfig(
             name="h15",

@@ -40,9 +40,7 @@ def main():
 
     def launch():
         command = [sys.executable, "-c", DRIVER, folder]
-        return subprocess.run(
-            command, env=env, cwd=here, capture_output=True, text=True, timeout=DEADLINE_S / 2
-        )
+        return subprocess.run(command, env=env, cwd=here, capture_output=True, text=True, timeout=DEADLINE_S / 2)
 
     first = launch()
     manifest = f"{folder}/h16/checkpoint_manager_snapshot.json"

@@ -1,0 +1,1 @@
+"""What torch and jax need around a training function: rendezvous, environment, process groups."""

@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.session import Session, broadcast_from_rank_zero
@@ -34,6 +34,8 @@ class JaxBackend(Backend):
     """`platform`: "cpu", "cuda" or "tpu", unless JAX_PLATFORMS says otherwise. `workers_per_slice`: 0 where there are
     no slices. `timeout_s`: until all have found each other."""
 
+    echo_types: ClassVar[frozenset[str]] = frozenset({"XlaRuntimeError", "JaxRuntimeError"})
+
     framework: str = "jax"
     preload: tuple[str, ...] = ("jax", "jax.numpy")
     platform: str = "cpu"
@@ -53,9 +55,14 @@ class JaxBackend(Backend):
         configure("jax_cpu_collectives_implementation", "gloo")
         address = f"{at.host}:{at.port}"
         jax.distributed.initialize(
-            address, world_size, rank, initialization_timeout=self.timeout_s, coordinator_bind_address=address,
-            cluster_detection_method="deactivate",  # everything is said; asking a metadata server has no time-out
-        )  # fmt: skip
+            address,
+            world_size,
+            rank,
+            initialization_timeout=self.timeout_s,
+            coordinator_bind_address=address,
+            # everything is said; asking a metadata server has no time-out
+            cluster_detection_method="deactivate",
+        )
 
     def stop(self) -> None:
         """All of them: rank 0 must not take the coordinator along while others still train."""
@@ -66,11 +73,7 @@ class JaxBackend(Backend):
 
 
 def with_slices(
-    environment: os._Environ[str] | dict[str, str],
-    at: Coordination,
-    rank: int,
-    world_size: int,
-    workers_per_slice: int,
+    environment: os._Environ[str] | dict[str, str], at: Coordination, rank: int, world_size: int, workers_per_slice: int
 ) -> None:
     """Changes `environment` to that of a worker of this attempt: no `MEGASCALE_*` but those of its own slices."""
     for name in [name for name in environment if name.startswith(MEGASCALE)]:
@@ -85,9 +88,11 @@ def megascale(at: Coordination, rank: int, world_size: int, workers_per_slice: i
     if slices < 2:
         return {}
     return {
-        "MEGASCALE_COORDINATOR_ADDRESS": at.host, "MEGASCALE_PORT": str(at.megascale_port),
-        "MEGASCALE_NUM_SLICES": str(slices), "MEGASCALE_SLICE_ID": str(rank // workers_per_slice),
-    }  # fmt: skip
+        "MEGASCALE_COORDINATOR_ADDRESS": at.host,
+        "MEGASCALE_PORT": str(at.megascale_port),
+        "MEGASCALE_NUM_SLICES": str(slices),
+        "MEGASCALE_SLICE_ID": str(rank // workers_per_slice),
+    }
 
 
 def _free_ports(host: str) -> tuple[int, int]:

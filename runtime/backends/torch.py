@@ -7,17 +7,33 @@ tries again. The store is the attempt's own; the worker of an earlier attempt ha
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.session import Session, broadcast_from_rank_zero
 
 
+def store_of_rank_zero(address: str, world_size: int, timeout: timedelta) -> Any:
+    """It listens at `address`, on a port that nobody has; by itself it would listen on every address of the node."""
+    # torch.distributed's own, as mypy sees it
+    from torch._C._distributed_c10d import TCPStore
+
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, 0), family=family, backlog=max(128, world_size))
+    port = int(listener.getsockname()[1])
+    return TCPStore(
+        address, port, world_size, True, timeout, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TorchBackend(Backend):
     """`timeout_s`: of rendezvous and collectives."""
+
+    echo_types: ClassVar[frozenset[str]] = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
 
     framework: str = "torch"
     preload: tuple[str, ...] = ("torch", "torch.distributed", "torch.nn.parallel")
@@ -27,21 +43,26 @@ class TorchBackend(Backend):
     def start(self, session: Session) -> None:
         import torch
         import torch.distributed as dist
-        from torch._C._distributed_c10d import TCPStore  # torch.distributed's own, as mypy sees it
+
+        # torch.distributed's own, as mypy sees it
+        from torch._C._distributed_c10d import TCPStore
 
         rank, world_size = session.context.rank, session.context.world_size
         timeout = timedelta(seconds=self.timeout_s)
         store: Any = None
         if rank == 0:
-            store = TCPStore(session.node_ip, 0, world_size, True, timeout, wait_for_workers=False)
+            store = store_of_rank_zero(session.node_ip, world_size, timeout)
         host, port = broadcast_from_rank_zero((session.node_ip, store.port if store else 0))
         if rank != 0:
             store = TCPStore(host, port, world_size, False, timeout, wait_for_workers=False)
         os.environ |= {
-            "MASTER_ADDR": host, "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": host,
+            "MASTER_PORT": str(port),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
             "LOCAL_RANK": str(session.context.local_rank),
             "LOCAL_WORLD_SIZE": str(session.context.local_world_size),
-        }  # fmt: skip
+        }
         if torch.cuda.is_available():
             torch.cuda.set_device(session.context.local_rank % torch.cuda.device_count())
         name = self.backend or ("nccl" if torch.cuda.is_available() else "gloo")

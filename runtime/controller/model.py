@@ -4,20 +4,25 @@ steps that every handler takes. There is one Model to a controller, and its hand
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import get_args
 
-from shaketable.runtime import budget, fold, scaling
-from shaketable.runtime import events as ev
-from shaketable.runtime import records as rec
-from shaketable.runtime.attempt import Attempt, Ending
-from shaketable.runtime.capacity import Capacity, Unit
+from shaketable.runtime.checkpoints.retention import Score
 from shaketable.runtime.config import Quarantine
-from shaketable.runtime.controller.table import State
-from shaketable.runtime.retention import Score
+from shaketable.runtime.controller import budget, scaling
+from shaketable.runtime.controller import events as ev
+from shaketable.runtime.controller.agent_starts import AgentStarts
+from shaketable.runtime.controller.attempt import Attempt, Ending
+from shaketable.runtime.controller.capacity import Capacity, Unit
+from shaketable.runtime.controller.table import LEADS_TO, IllegalEvent, State, kind_of, meaningless_in, named
+from shaketable.runtime.log import records as rec
+from shaketable.runtime.log import run_state
 
 _DISARM: Mapping[ev.Timer, ev.SetTimer] = {name: ev.SetTimer(name, None) for name in get_args(ev.Timer)}
+# Which timers are of no use any more: once the attempt is being stopped, and once there is none.
+OVER_WHEN_STOPPING = meaningless_in(State.STOPPING)
+OVER_WITHOUT_ATTEMPT = meaningless_in(State.WAITING, State.BACKOFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +57,68 @@ class Settings:
     replacement_wait_s: float = 0.0
     hang_timeout_s: float | None = None
     first_step_timeout_s: float = 600.0
-    score: Score | None = None  # by which checkpoints are kept
+    # by which checkpoints are kept
+    score: Score | None = None
     agents_per_unit: int = 1
     on_slices: bool = False
     budget_window_s: float | None = None
     quarantine: Quarantine | None = None
     wall_ahead_s: float = 0.0
-    jitter: float = 0.0  # in [0, 1), drawn by the executor
+    # in [0, 1), drawn by the executor
+    jitter: float = 0.0
 
 
 @dataclass(slots=True)
 class Model:
-    """The whole state, `now`, and the commands that the event being handled has asked for so far."""
+    """The whole state; and of the event being handled: `now`, where it may lead, and the commands that it has asked for
+    so far. `ending`: why the attempt is stopped, where that was decided (a hold, a signal) and not suffered. `ended`:
+    how the last attempt of this term ended. `failure`: why the run cannot go on, once that is clear."""
 
     settings: Settings
-    run: fold.RunState
+    run: run_state.RunState
     capacity: Capacity
     state: State = State.NEW
     attempt: Attempt | None = None
-    ending: Ending | None = None  # set when the end was decided, not suffered: a hold, an interrupt
+    ending: Ending | None = None
+    ended: Ending | None = None
+    failure: str = ""
     interrupted: int = 0
     next_unit: int = 1
-    trained: bool = False  # an attempt has been started by this term
+    # an attempt has been started by this term
+    trained: bool = False
+    # What to start with, as it was last decided.
+    decision: scaling.Decision | None = None
     enough_since_s: float | None = None
-    patience_ends_s: float | None = None  # with what is held below min
-    tier: int = 0  # on which of the settings' tiers the run is
-    starved_since_s: float | None = (
-        None  # fewer than min can be had; watched where the tier has a limit for it
-    )
-    considered_s: float = 0.0  # when growth was last considered
-    failed_agents: int = 0
+    # with what is held below min
+    unit_wait_ends_s: float | None = None
+    # on which of the settings' tiers the run is
+    tier: int = 0
+    # fewer than min can be had; watched where the tier has a limit for it
+    starved_since_s: float | None = None
+    # when growth was last considered
+    considered_s: float = 0.0
+    # that failed since one succeeded
+    agent_starts: AgentStarts = field(default_factory=AgentStarts)
+    # What has been asked for and may still be due.
+    armed: set[ev.Timer] = field(default_factory=set)
+    event: ev.Event | None = None
     now: float = 0.0
+    leads_to: tuple[State, ...] = ()
     commands: list[ev.Command] = field(default_factory=list)
+
+    def go(self, state: State) -> None:
+        """The only way into another state. Raises IllegalEvent where the tables do not lead there."""
+        if state not in self.leads_to or state not in LEADS_TO[self.state]:
+            why = "nothing" if self.event is None else named(kind_of(self.event))
+            raise IllegalEvent(f"{why} led from {self.state} to {state}: {self.event}")
+        self.state = state
 
     def do(self, command: ev.Command) -> None:
         self.commands.append(command)
 
     def append(self, record: rec.AnyRecord) -> None:
         """One fact for the log; what is known about the run is always the fold of its records."""
-        self.run = fold.apply(self.run, record)
+        self.run = run_state.apply(self.run, record)
         self.commands.append(ev.AppendRecord(record))
 
     @property
@@ -99,7 +127,17 @@ class Model:
         return self.now + self.settings.wall_ahead_s
 
     def timer(self, name: ev.Timer, at_s: float | None) -> None:
-        self.commands.append(_DISARM[name] if at_s is None else ev.SetTimer(name, at_s))
+        """(Re)arm the timer; None: disarm it, if it is armed."""
+        if at_s is not None:
+            self.armed.add(name)
+            self.commands.append(ev.SetTimer(name, at_s))
+        elif name in self.armed:
+            self.armed.remove(name)
+            self.commands.append(_DISARM[name])
+
+    def disarm(self, names: Set[ev.Timer]) -> None:
+        for name in sorted(self.armed & names):
+            self.timer(name, None)
 
     @property
     def live(self) -> Attempt:

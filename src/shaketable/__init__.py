@@ -2,62 +2,39 @@
 
 What a test in your own repository needs is here: `shake`, the faults, the targets and the triggers. The runtime is
 `shaketable.runtime`. Everything loads lazily: importing this package imports neither ray nor any extra.
+
+The names and signatures of the faults come from their declarations; `__init__.pyi` has them for type checkers, written
+by `python -m shaketable.suites.tests.chaos.test_vocabulary_written`.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from shaketable.chaos.method import (
-        add_node,
-        after,
-        damage_checkpoint,
-        deny_writes,
-        drain_node,
-        event,
-        fill_disk,
-        freeze_driver,
-        freeze_node,
-        freeze_worker,
-        hang_worker,
-        hurt_storage,
-        lose_log,
-        node,
-        raise_in_worker,
-        randomly,
-        rank,
-        reached,
-        relaunch_driver,
-        sigint_driver,
-        sigkill_driver,
-        sigkill_node,
-        sigkill_worker,
-        sigterm_driver,
-        sigterm_node,
-        state,
-        step,
-        tpu_slice,
-    )
-    from shaketable.chaos.subjects.recorder import Recorder
-    from shaketable.suites.shaking import ShakeFailed, ShakeInvalid, Shaken, shake
-
-__all__ = [
-    "Recorder", "ShakeFailed", "ShakeInvalid", "Shaken", "add_node", "after", "damage_checkpoint",
-    "deny_writes", "drain_node", "event", "fill_disk", "freeze_driver", "freeze_node", "freeze_worker",
-    "hang_worker", "hurt_storage", "lose_log",
-    "node", "raise_in_worker", "randomly", "rank", "reached", "relaunch_driver", "shake", "sigint_driver",
-    "sigkill_driver", "sigkill_node", "sigkill_worker", "sigterm_driver", "sigterm_node", "state", "step",
-    "tpu_slice",
-]  # fmt: skip
-SHAKING = ("ShakeFailed", "ShakeInvalid", "Shaken", "shake")  # the rest is the vocabulary of a method
+SHAKING = ("ShakeFailed", "ShakeInvalid", "Shaken", "shake")
+# the only thing here that needs Ray Train
+RECORDER = "Recorder"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name == "__all__":
+        return _all()
+    if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "Recorder":  # the only thing here that needs Ray Train
-        return importlib.import_module("shaketable.chaos.subjects.recorder_entry").recorder()
-    module = "shaketable.suites.shaking" if name in SHAKING else "shaketable.chaos.method"
-    return getattr(importlib.import_module(module), name)
+    if name == RECORDER:
+        return importlib.import_module("shaketable.chaos.subjects.ray_train.recorder_entry").recorder()
+    if name in SHAKING:
+        return getattr(importlib.import_module("shaketable.suites.gate.shake"), name)
+    vocabulary = importlib.import_module("shaketable.chaos.experiment.vocabulary")
+    if name not in vocabulary.names():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(vocabulary, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_all()})
+
+
+def _all() -> list[str]:
+    return sorted([RECORDER, *SHAKING, *importlib.import_module("shaketable.chaos.experiment.vocabulary").names()])

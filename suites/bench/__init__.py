@@ -1,0 +1,1 @@
+"""The figures of docs/performance.md: one module for each group of scenarios."""

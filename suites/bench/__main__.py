@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from shaketable.chaos.subjects.ray_train import PROFILE_ENV
+from shaketable.chaos.subjects.ray_train.subject import PROFILE_ENV
 from shaketable.clusters.protocol import ClusterError
 from shaketable.suites.bench.figures import NAMES, Sample, as_json, summarise, unit_of
 from shaketable.suites.bench.rig import BenchError
@@ -28,7 +28,8 @@ from shaketable.suites.bench.scenarios import Scenario, chosen
 from shaketable.suites.bench.setting import Setting
 from shaketable.suites.bench.table import markdown, terminal, write_markdown
 
-PLAIN_WIDTH = 180  # where there is no terminal, nothing has to be folded to fit
+# where there is no terminal, nothing has to be folded to fit
+PLAIN_WIDTH = 180
 
 console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
@@ -37,9 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     subjects = ["ray-train"] if options.peer_only else ["bundled", *filter(None, [options.peer])]
     if "ray-train" in subjects and not _has_ray_train():
-        console.print(
-            "ray-train: Ray Train is not complete here; pip install 'shaketable[ray-train]'", style="red"
-        )
+        console.print("ray-train: Ray Train is not complete here; pip install 'shaketable[ray-train]'", style="red")
         return 2
     os.environ.setdefault(PROFILE_ENV, options.peer_settings)
     folder = Path(tempfile.mkdtemp(prefix="shaketable-bench-"))
@@ -101,28 +100,23 @@ def _has_ray_train() -> bool:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bench", description="Measures recovery, growth and the runtime's own cost."
+    parser = argparse.ArgumentParser(prog="bench", description="Measure recovery, growth and the cost of the runtime.")
+    parser.add_argument("--peer", choices=["ray-train"], help="also measure Ray Train")
+    parser.add_argument("--peer-only", action="store_true", help="measure only Ray Train")
+    parser.add_argument("--peer-settings", choices=["stock", "tuned"], default="stock", help="default: %(default)s")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        choices=NAMES,
+        metavar="NAME",
+        help="measure only this figure; repeatable",
     )
     parser.add_argument(
-        "--peer", choices=["ray-train"], help="measure Ray Train in the same run, beside ours"
+        "--repeat", type=_count, default=5, metavar="N", help="samples per figure (default: %(default)s)"
     )
-    parser.add_argument("--peer-only", action="store_true", help="measure Ray Train alone")
-    parser.add_argument(
-        "--peer-settings", choices=["stock", "tuned"], default="stock", help="default: %(default)s"
-    )
-    parser.add_argument(
-        "--only", action="append", default=[], choices=NAMES, metavar="NAME", help="these figures only"
-    )
-    parser.add_argument(
-        "--repeat", type=_count, default=5, metavar="N", help="samples of each (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--json", type=Path, default=Path("bench.json"), metavar="FILE", help="default: %(default)s"
-    )
-    parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="also put the table between the marks in FILE"
-    )
+    parser.add_argument("--json", type=Path, default=Path("bench.json"), metavar="FILE", help="default: %(default)s")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also put the table between the marks in FILE")
     return parser
 
 

@@ -16,14 +16,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shaketable.runtime.checkpoints import upload
+from shaketable.runtime.checkpoints.store import upload
 
 MIB = 1 << 20
 
 
-def measure(
-    total_bytes: int, files: int, *, repeats: int = 5, directory: Path | None = None
-) -> tuple[float, float]:
+def measure(total_bytes: int, files: int, *, repeats: int = 5, directory: Path | None = None) -> tuple[float, float]:
     """Median seconds (ours, cp and fsync) for `total_bytes` in `files` files below `directory` (default: temporary)."""
     ours, theirs = measure_each(total_bytes, files, repeats=repeats, directory=directory)
     return statistics.median(ours), statistics.median(theirs)
@@ -37,10 +35,7 @@ def measure_each(
         source = Path(name, "source")
         fill(source, total_bytes, files)
         turns = [
-            (
-                timed(_upload, source, Path(name, f"ours-{turn}")),
-                timed(_cp_fsync, source, Path(name, f"cp-{turn}")),
-            )
+            (timed(_upload, source, Path(name, f"ours-{turn}")), timed(_cp_fsync, source, Path(name, f"cp-{turn}")))
             for turn in range(repeats)
         ]
     return [ours for ours, _ in turns], [theirs for _, theirs in turns]
@@ -83,10 +78,5 @@ def _cp_fsync(source: Path, target: Path) -> None:
 if __name__ == "__main__":
     for count in map(int, sys.argv[1:] or ["16", "1"]):
         ours_s, cp_fsync_s = measure(1024 * MIB, count)
-        row = {
-            "files": count,
-            "ours_s": ours_s,
-            "cp_fsync_s": cp_fsync_s,
-            "ratio_to_cp_fsync": cp_fsync_s / ours_s,
-        }
+        row = {"files": count, "ours_s": ours_s, "cp_fsync_s": cp_fsync_s, "ratio_to_cp_fsync": cp_fsync_s / ours_s}
         print(json.dumps(row))

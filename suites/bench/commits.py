@@ -12,24 +12,26 @@ from pathlib import Path
 
 import obstore
 
-from shaketable.runtime.checkpoints import delete, restore, upload
-from shaketable.runtime.fold import checkpoint_name
-from shaketable.runtime.objects import ObjectPath
-from shaketable.runtime.records import AttemptStarted, CheckpointDeleted, File, MemberRecord
-from shaketable.runtime.runlog import RunLog, append_settled, open_run
-from shaketable.runtime.storage import CHECKPOINTS, RunPath
+from shaketable.runtime.checkpoints.store import delete, restore, upload
+from shaketable.runtime.log.records import AttemptStarted, CheckpointDeleted, MemberRecord
+from shaketable.runtime.log.run_log import RunLog, append_settled, open_run
+from shaketable.runtime.log.run_state import checkpoint_name
+from shaketable.runtime.storage.file import File
+from shaketable.runtime.storage.files import CHECKPOINTS
+from shaketable.runtime.storage.objects import ObjectPath
+from shaketable.runtime.storage.store import RunPath
 from shaketable.suites.bench.checkpoint_throughput import MIB, cp, fill, timed
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.object_store import commit_of, s3_process, store_at
 from shaketable.suites.bench.setting import Setting
 
-APPENDS = 30  # in a sample: its median
+# in a sample: its median
+APPENDS = 30
 BYTES = 1024 * MIB
 MANY, SMALL_FILES, SMALL_BYTES, KEPT = 10_000, 16, 1024, 10
-MEMORY = Path("/dev/shm")  # a file system whose fsync costs nothing: what grows would be ours
-FILES = [
-    File(path=f"shard-{n:03d}.bin", size=SMALL_BYTES, checksum=f"xxh3:{n:032x}") for n in range(SMALL_FILES)
-]
+# a file system whose fsync costs nothing: what grows would be ours
+MEMORY = Path("/dev/shm")
+FILES = [File(path=f"shard-{n:03d}.bin", size=SMALL_BYTES, checksum=f"xxh3:{n:032x}") for n in range(SMALL_FILES)]
 
 
 def local(setting: Setting, appends: int = APPENDS) -> Iterator[Sample]:
@@ -39,9 +41,7 @@ def local(setting: Setting, appends: int = APPENDS) -> Iterator[Sample]:
         log, index = _begun(Path(name) / "run"), 0
         for _ in range(setting.repeat):
             times = [_append(log, index := index + 1) for _ in range(appends)]
-            yield setting.sample(
-                "commit_ms", f"{SMALL_FILES} files, local storage", 1000 * statistics.median(times)
-            )
+            yield setting.sample("commit_ms", f"{SMALL_FILES} files, local storage", 1000 * statistics.median(times))
 
 
 def in_object_store(setting: Setting, appends: int = APPENDS) -> Iterator[Sample]:
@@ -76,23 +76,20 @@ def restoring(setting: Setting, size: int = BYTES) -> Iterator[Sample]:
     with tempfile.TemporaryDirectory(dir=setting.folder) as name:
         fill(Path(name, "source"), size, SMALL_FILES)
         run = Path(name, "run")
+        (run / CHECKPOINTS).mkdir(parents=True)
         files = upload(Path(name, "source"), run / CHECKPOINTS / "one")
         for turn in range(setting.repeat):
             ours = timed(lambda _, to: restore(run, commit_of(files), to), run, Path(name, f"cache-{turn}"))
             theirs = timed(cp, run / CHECKPOINTS / "one", Path(name, f"cp-{turn}"))
             yield setting.sample(
-                "restore_ratio_to_cp",
-                f"{size // MIB} MiB in {SMALL_FILES} files, local storage",
-                theirs / ours,
+                "restore_ratio_to_cp", f"{size // MIB} MiB in {SMALL_FILES} files, local storage", theirs / ours
             )
 
 
 def _begun(run: RunPath) -> RunLog:
     log, _ = open_run(run, {"framework": "bench"})
     members = [MemberRecord(rank=0, node_id="n0")]
-    append_settled(
-        log, AttemptStarted(term=1, attempt=1, world_size=1, members=members, resume=None, first_index=1)
-    )
+    append_settled(log, AttemptStarted(term=1, attempt=1, world_size=1, members=members, resume=None, first_index=1))
     return log
 
 
@@ -114,6 +111,6 @@ def _commits(folder: Path, count: int) -> list[float]:
         append_settled(log, commit_of(files, index, name))
         if index > KEPT:
             append_settled(log, CheckpointDeleted(term=1, checkpoint=old))
-            delete(run, old)
+            delete(run, [old])
         times.append(time.perf_counter() - began_s)
     return times

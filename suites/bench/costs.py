@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shaketable.chaos.history import Stepped
+from shaketable.chaos.history.events import Stepped
 from shaketable.chaos.plan import Configuration
 from shaketable.clusters.protocol import Cluster
 from shaketable.suites.bench import processes
@@ -19,12 +19,16 @@ from shaketable.suites.bench.setting import WORKERS, Setting
 
 JOBS = "shaketable.suites.bench.jobs"
 PACE_S = 0.01
-WINDOW_S = 10.0  # long enough for a hundredth of a per cent at the kernel's 10 ms ticks
-SETTLE_S = 10.0  # what a start leaves to be done has been done by then
+# long enough for a hundredth of a per cent at the kernel's 10 ms ticks
+WINDOW_S = 10.0
+# what a start leaves to be done has been done by then
+SETTLE_S = 10.0
 CHECKPOINT_BYTES = 1024 * MIB
 FILES = (16, 1)
-GIB_EVERY_S = 5.0  # for the upload of the one before to be over
-COUNTS = {"bundled": (200, 2000), "ray-train": (5, 5)}  # reports in a batch; Ray Train's take up to 2 s each
+# for the upload of the one before to be over
+GIB_EVERY_S = 5.0
+# reports in a batch; Ray Train's take up to 2 s each
+COUNTS = {"bundled": (200, 2000), "ray-train": (5, 5)}
 
 
 def report(setting: Setting) -> Iterator[Sample]:
@@ -53,9 +57,7 @@ def blocking(setting: Setting) -> Iterator[Sample]:
     """How long `report()` holds the training function up that hands 1 GiB over."""
     directory = setting.folder / "staging"
     directory.mkdir(parents=True, exist_ok=True)
-    job = _job(
-        setting, "checkpoints", count=1, pace_s=GIB_EVERY_S, bytes=CHECKPOINT_BYTES, directory=str(directory)
-    )
+    job = _job(setting, "checkpoints", count=1, pace_s=GIB_EVERY_S, bytes=CHECKPOINT_BYTES, directory=str(directory))
     profile = "1 worker, 1 GiB in 1 file, asynchronous, local storage"
     yield from _reports(setting, profile, "checkpoint_blocking_ms", replace(job, num_workers=1))
 
@@ -93,9 +95,7 @@ def memory(setting: Setting) -> Iterator[Sample]:
         bed.steady(WORKERS, steps=20)
         for _ in range(setting.repeat):
             used = processes.pss_mib(_pids(cluster, bed.driver.pid))
-            yield setting.sample(
-                "memory_pss_mib", f"{WORKERS} torch workers, above the idle cluster", used - idle
-            )
+            yield setting.sample("memory_pss_mib", f"{WORKERS} torch workers, above the idle cluster", used - idle)
 
 
 def _reports(setting: Setting, profile: str, name: str, job: Configuration) -> Iterator[Sample]:

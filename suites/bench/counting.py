@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shaketable.runtime.slices import Host, count
-from shaketable.runtime.topology import SliceShape, slice_shape
+from shaketable.runtime.tpu.slices import Host, count
+from shaketable.runtime.tpu.topology import SliceShape, slice_shape
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.setting import Setting
 
 HOSTS = 10_000
-SHAPES = (slice_shape("TPU-V6E", "2x4", chips_per_host=4), slice_shape("TPU-V6E", "8x8"))  # 2 and 16 hosts
+# 2 and 16 hosts
+SHAPES = (slice_shape("TPU-V6E", "2x4", chips_per_host=4), slice_shape("TPU-V6E", "8x8"))
 
 
 def count_slices(setting: Setting) -> Iterator[Sample]:

@@ -34,7 +34,7 @@ NAMES = (
     "idle_cpu_percent",
     "memory_pss_mib",
     "count_slices_ms",
-    "testimony_percent",
+    "event_cost_percent",
     "recorder_percent",
     "simulated_schedule_ms",
     "simulated_day_s",
@@ -46,12 +46,15 @@ UNITS = {
     "commit_round_trips": "round trips",
     **dict.fromkeys(
         (
-            "checkpoint_ratio_to_cp_fsync", "restore_ratio_to_cp", "upload_ratio_to_obstore",
-            "restore_ratio_to_obstore", "commit_growth_ratio",
+            "checkpoint_ratio_to_cp_fsync",
+            "restore_ratio_to_cp",
+            "upload_ratio_to_obstore",
+            "restore_ratio_to_obstore",
+            "commit_growth_ratio",
         ),
         "ratio",
     ),
-}  # fmt: skip
+}
 SUFFIXES = {"_s": "s", "_ms": "ms", "_percent": "percent", "_mib": "MiB"}
 
 

@@ -15,23 +15,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shaketable.chaos.subjects import session
+from shaketable.chaos.workloads import worker_api
 
 RESULT = "batches_ms"
 WARM_UP = 20
-UPLOAD_MODES = {"bundled": "shaketable.runtime", "ray-train": "ray.train"}  # both have a CheckpointUploadMode
+# both have a CheckpointUploadMode
+UPLOAD_MODES = {"bundled": "shaketable.runtime", "ray-train": "ray.train"}
 
 
 def idle(config: dict[str, Any]) -> None:
     """One step, then nothing until it is stopped: what is left running is the control plane."""
-    session.stepped(1)
-    session.api().report({"step": 1})
+    worker_api.stepped(1)
+    worker_api.api().report({"step": 1})
     threading.Event().wait(config["for_s"])
 
 
 def reports(config: dict[str, Any]) -> None:
     """`batches` times `count` plain reports, `pace_s` apart; the mean of each batch, in ms per report."""
-    report: Callable[..., None] = session.api().report
+    report: Callable[..., None] = worker_api.api().report
 
     def once(step: int) -> float:
         began_s = time.perf_counter()
@@ -43,8 +44,8 @@ def reports(config: dict[str, Any]) -> None:
 
 def checkpoints(config: dict[str, Any]) -> None:
     """The same with a checkpoint of `bytes` from rank 0, uploaded behind the training function's back."""
-    api: Any = session.api()
-    rank = session.where().rank
+    api: Any = worker_api.api()
+    rank = worker_api.where().rank
     mode = importlib.import_module(UPLOAD_MODES[config["subject"]]).CheckpointUploadMode.ASYNC
     content = bytes(config["bytes"])
 
@@ -69,8 +70,8 @@ def _measure(config: dict[str, Any], once: Callable[[int], float]) -> None:
         _batch(once, steps, min(WARM_UP, count), pace_s)
         while len(batches) < config["batches"]:
             batches.append(1000 * _batch(once, steps, count, pace_s) / count)
-    session.stepped(next(steps), metrics={RESULT: batches})
-    session.api().report({"step": 0})
+    worker_api.stepped(next(steps), metrics={RESULT: batches})
+    worker_api.api().report({"step": 0})
 
 
 def _batch(once: Callable[[int], float], steps: Iterator[int], count: int, pace_s: float) -> float:
@@ -78,13 +79,14 @@ def _batch(once: Callable[[int], float], steps: Iterator[int], count: int, pace_
     for _ in range(count):
         spent_s += once(next(steps))
         if pace_s:
-            time.sleep(pace_s)  # simulated computation
+            # simulated computation
+            time.sleep(pace_s)
     return spent_s
 
 
 @contextmanager
 def _unobserved() -> Iterator[None]:
-    """Without the harness's own ear at `report()`, where the subject has it as listeners: its testimony would be
+    """Without the harness's own ear at `report()`, where the subject has it as listeners: its events would be
     most of what is measured. (On ray-train the ear stays; it is a hundredth of the figure.)"""
     try:
         listeners = importlib.import_module("shaketable.runtime.session").listeners

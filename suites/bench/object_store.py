@@ -21,13 +21,14 @@ from unittest.mock import patch
 import obstore
 from obstore.store import S3Store, from_url
 
-from shaketable.chaos.faults.storage.server import environment, make_bucket
-from shaketable.clusters.ports import free_port
-from shaketable.runtime import objects
-from shaketable.runtime.checkpoints import restore, upload
-from shaketable.runtime.objects import ObjectPath
-from shaketable.runtime.records import CheckpointCommitted, File
-from shaketable.runtime.storage import CHECKPOINTS
+from shaketable.chaos.storage.server import environment, make_bucket
+from shaketable.clusters.local.ports import free_port
+from shaketable.runtime.checkpoints.store import restore, upload
+from shaketable.runtime.log.records import CheckpointCommitted
+from shaketable.runtime.storage import objects
+from shaketable.runtime.storage.file import File
+from shaketable.runtime.storage.files import CHECKPOINTS
+from shaketable.runtime.storage.objects import ObjectPath
 from shaketable.suites.bench.checkpoint_throughput import MIB, fill
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.rig import BenchError
@@ -62,7 +63,7 @@ def _turn(url: str, folder: Path) -> tuple[float, float]:
     restored_s = time.perf_counter()
     _get(store, folder / "got")
     got_s = time.perf_counter()
-    objects.remove_all(run)
+    objects.remove(run / name for name in objects.sizes(run))
     shutil.rmtree(folder / "cache")
     return (put_s - uploaded_s) / (uploaded_s - began_s), (got_s - restored_s) / (restored_s - put_s)
 
@@ -111,6 +112,4 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise BenchError(
-        f"moto's S3 server did not come up within {UP_WITHIN_S:g} s: pip install 'shaketable[storage]'"
-    )
+    raise BenchError(f"moto's S3 server did not come up within {UP_WITHIN_S:g} s: pip install 'shaketable[storage]'")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shaketable.chaos.history import (
+from shaketable.chaos.history.events import (
     AnyEvent,
     AttemptEnded,
     AttemptStarted,
@@ -18,7 +18,8 @@ from shaketable.chaos.history import (
     WorkerStarted,
 )
 
-Place = tuple[int, int]  # (term, attempt)
+# (term, attempt)
+Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,10 @@ class Recovery:
     """What it took from `hurt_at_s` to the first step of the next attempt. `parts` add up to `seconds`."""
 
     seconds: float
-    pause_s: float  # between the last step of the attempt before and the first of this one
-    steps_lost: int  # steps that were done twice
+    # between the last step of the attempt before and the first of this one
+    pause_s: float
+    # steps that were done twice
+    steps_lost: int
     parts: dict[str, float]
 
 
@@ -59,16 +62,13 @@ def _parts(events: Sequence[AnyEvent], place: Place, hurt_at_s: float, end_at_s:
     }
     spans, reached_s = {}, hurt_at_s
     for name, at_s in marks.items():
-        until_s = min(
-            max(reached_s, at_s or reached_s), end_at_s
-        )  # a sign may come after what it is a sign of
+        # a sign may come after what it is a sign of
+        until_s = min(max(reached_s, at_s or reached_s), end_at_s)
         spans[name], reached_s = until_s - reached_s, until_s
     return spans
 
 
 def _last(
-    events: Iterable[AnyEvent],
-    kind: type[AttemptStarted] | type[WorkerStarted] | type[Resumed],
-    place: Place,
+    events: Iterable[AnyEvent], kind: type[AttemptStarted] | type[WorkerStarted] | type[Resumed], place: Place
 ) -> float | None:
     return max((e.at_s for e in events if isinstance(e, kind) and place_of(e) == place), default=None)

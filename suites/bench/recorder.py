@@ -1,7 +1,7 @@
 """What `shaketable.Recorder` costs a Ray Train run: step times with and without it, in turns within the same run.
 
 The controller alone knows of it, so that it is switched on and off there, every `BATCH` reports; the script that is
-timed is the same as in `testimony.py`, polled as often. What the hooks themselves take is timed besides: it is what the
+timed is the same as in `events.py`, polled as often. What the hooks themselves take is timed besides: it is what the
 figure would be on a machine that does nothing else.
 """
 
@@ -18,23 +18,23 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from shaketable.chaos.record import read_record
-from shaketable.chaos.recording import DIRECTORY_ENV
-from shaketable.chaos.subjects.recorder import Recorder
+from shaketable.chaos.history.recording import DIRECTORY_ENV
+from shaketable.chaos.subjects.ray_train.recorder import Recorder
+from shaketable.chaos.subjects.recorded import read_record
 from shaketable.clusters.protocol import Cluster
+from shaketable.suites.bench.event_cost import POLL, SCRIPT
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.rig import START_WITHIN_S, BenchError
 from shaketable.suites.bench.setting import Setting
-from shaketable.suites.bench.testimony import POLL, SCRIPT
 
 BATCH = 40
-BATCHES = 10  # without, with, without, ...
-BEHIND = 4  # so many reports the controller may be behind the workers
+# without, with, without, ...
+BATCHES = 10
+# so many reports the controller may be behind the workers
+BEHIND = 4
 NAME = "recorder_percent"
 HOOKS = "hooks.json"
-PROFILE = (
-    "2 workers of a script, 50 ms steps with a report each, a checkpoint at every 10th, polled every 5 ms"
-)
+PROFILE = "2 workers of a script, 50 ms steps with a report each, a checkpoint at every 10th, polled every 5 ms"
 
 
 class Alternating(Recorder):
@@ -85,14 +85,15 @@ def _run(cluster: Cluster, folder: Path) -> tuple[list[float], float]:
     took, log = folder / "steps.json", folder / "driver-0.log"
     callback = f"{Alternating.__module__}.{Alternating.__name__}"
     environment = {
-        **os.environ, **POLL, "RAY_ADDRESS": cluster.address, "RAY_TRAIN_CALLBACKS": callback,
+        **os.environ,
+        **POLL,
+        "RAY_ADDRESS": cluster.address,
+        "RAY_TRAIN_CALLBACKS": callback,
         DIRECTORY_ENV: str(folder),
-    }  # fmt: skip
+    }
     command = [sys.executable, str(SCRIPT), str(BATCH * BATCHES), str(took), str(folder / "storage")]
     with log.open("wb") as output:
-        done = subprocess.run(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT, timeout=START_WITHIN_S
-        )
+        done = subprocess.run(command, env=environment, stdout=output, stderr=subprocess.STDOUT, timeout=START_WITHIN_S)
     if done.returncode != 0:
         raise BenchError(f"the script ended with {done.returncode}; see {log}")
     [recording] = [path for path in folder.iterdir() if path.name.startswith("ray_train_run")]

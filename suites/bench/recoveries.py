@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 
-from shaketable.chaos.history import AttemptStarted
+from shaketable.chaos.history.events import AttemptStarted
 from shaketable.clusters.slice_states import Slices
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.rig import Bed, jax_on_slices

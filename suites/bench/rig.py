@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from shaketable.chaos.history import (
+from shaketable.chaos.history.events import (
     AnyEvent,
     AttemptStarted,
     DriverExited,
@@ -23,18 +23,20 @@ from shaketable.chaos.history import (
     Stepped,
     WorkerStarted,
 )
+from shaketable.chaos.history.witness import Collector
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects import Launch, subject
-from shaketable.chaos.witness import Collector
 from shaketable.clusters.protocol import Cluster
 from shaketable.suites.bench.reading import Recovery, place_of, recovery
 
 Kind = TypeVar("Kind", bound=AnyEvent)
 
 START_WITHIN_S = 240.0
-RECOVER_WITHIN_S = 400.0  # Ray Train may take 175 s after a driver's death
+# Ray Train may take 175 s after a driver's death
+RECOVER_WITHIN_S = 400.0
 STOP_WITHIN_S = 60.0
-LOOK_S = 2.0  # how often a wait looks whether the driver is still there
+# how often a wait looks whether the driver is still there
+LOOK_S = 2.0
 NAME = "bench"
 
 
@@ -79,7 +81,7 @@ class Bed:
         )
         started_s = time.time()
         self._drivers.append(self._subject.start_driver(launch, self._folder / f"driver-{number}.log"))
-        self.collector.testify(DriverStarted(launch=number, pid=self.driver.pid))
+        self.collector.emit(DriverStarted(launch=number, pid=self.driver.pid))
         return started_s
 
     def stop(self, sig: signal.Signals = signal.SIGTERM) -> None:
@@ -92,7 +94,7 @@ class Bed:
             os.killpg(self.driver.pid, signal.SIGKILL)
             code = self.driver.wait()
         launch = len(self._drivers) - 1
-        self.collector.testify(DriverExited(launch=launch, code=code if code >= 0 else 128 - code))
+        self.collector.emit(DriverExited(launch=launch, code=code if code >= 0 else 128 - code))
 
     # ---- what is seen
 
@@ -107,10 +109,7 @@ class Bed:
     ) -> Kind:
         """The `nth` event of `kind` of which `predicate` is true. Raises BenchError past the deadline."""
         event = self.collector.wait_for(
-            lambda event: isinstance(event, kind) and predicate(event),
-            nth=nth,
-            timeout_s=timeout_s,
-            name=name,
+            lambda event: isinstance(event, kind) and predicate(event), nth=nth, timeout_s=timeout_s, name=name
         )
         if not isinstance(event, kind):
             raise BenchError(f"{name}: not within {timeout_s:.0f} s; see {self.log}")
@@ -126,9 +125,7 @@ class Bed:
             nth=steps * world_size,
             timeout_s=START_WITHIN_S,
         )
-        return self.wait(
-            AttemptStarted, lambda e: place_of(e) == place_of(step), "the attempt of a step", timeout_s=10
-        )
+        return self.wait(AttemptStarted, lambda e: place_of(e) == place_of(step), "the attempt of a step", timeout_s=10)
 
     def first_step_since(self, since_s: float) -> Stepped:
         return self.wait(Stepped, lambda e: e.at_s > since_s, "the first step", timeout_s=START_WITHIN_S)
@@ -186,12 +183,7 @@ def hash_chain(subject: str, workers: int, *, checkpoint_bytes: int) -> Configur
     """The bench's usual run: 50 ms steps, a checkpoint at every one, unlimited budgets, and no end of its own."""
     return Configuration(
         subject="ray-train" if subject == "ray-train" else "bundled",
-        job_config={
-            "steps": 1_000_000,
-            "step_s": 0.05,
-            "checkpoint_every": 1,
-            "checkpoint_bytes": checkpoint_bytes,
-        },
+        job_config={"steps": 1_000_000, "step_s": 0.05, "checkpoint_every": 1, "checkpoint_bytes": checkpoint_bytes},
         nodes=workers,
         num_workers=(1, workers),
         max_failures=-1,

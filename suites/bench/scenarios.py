@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shaketable.suites.bench import (
-    commits,
-    costs,
-    counting,
-    object_store,
-    recorder,
-    recoveries,
-    simulation,
-    testimony,
-)
+from shaketable.suites.bench import commits, costs, counting, event_cost, object_store, recorder, recoveries, simulation
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.setting import Setting
 
@@ -34,14 +25,10 @@ SCENARIOS = (
     Scenario("driver start to first step", ("time_to_first_step_s",), recoveries.time_to_first_step),
     Scenario("worker SIGKILL", ("recovery_worker_crash_s", "steps_lost"), recoveries.worker_crash),
     Scenario("node SIGKILL", ("recovery_node_sigkill_s", "steps_lost"), recoveries.node_sigkill),
-    Scenario(
-        "node SIGTERM", ("recovery_node_sigterm_s", "steps_lost"), recoveries.node_sigterm, "on request"
-    ),
+    Scenario("node SIGTERM", ("recovery_node_sigterm_s", "steps_lost"), recoveries.node_sigterm, "on request"),
     Scenario("node frozen", ("recovery_node_frozen_s", "steps_lost"), recoveries.node_frozen, "on request"),
     Scenario("driver SIGKILL", ("recovery_driver_s", "steps_lost"), recoveries.driver, "on request"),
-    Scenario(
-        "host of a TPU slice SIGKILL", ("recovery_slice_host_s", "steps_lost"), recoveries.slice_host, "no"
-    ),
+    Scenario("host of a TPU slice SIGKILL", ("recovery_slice_host_s", "steps_lost"), recoveries.slice_host, "no"),
     Scenario("node added", ("grow_s", "grow_pause_s", "steps_lost"), recoveries.grow, "on request"),
     Scenario("report()", ("report_ms",), costs.report),
     Scenario("report() with a checkpoint", ("report_checkpoint_ms",), costs.report_checkpoint),
@@ -60,7 +47,7 @@ SCENARIOS = (
     Scenario("idle control plane", ("idle_cpu_percent",), costs.idle_cpu, "on request"),
     Scenario("memory", ("memory_pss_mib",), costs.memory),
     Scenario("counting slices", ("count_slices_ms",), counting.count_slices, "no"),
-    Scenario("callbacks and testimony", ("testimony_percent",), testimony.testimony, "only"),
+    Scenario("callbacks and events", ("event_cost_percent",), event_cost.event_cost, "only"),
     Scenario("Recorder", ("recorder_percent",), recorder.recorder, "only"),
     Scenario("simulated schedules", ("simulated_schedule_ms",), simulation.schedules, "no"),
     Scenario("a simulated day", ("simulated_day_s", "simulated_day_mib"), simulation.day, "no"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shaketable.chaos.plan import Configuration
-from shaketable.chaos.subjects.ray_train import PROFILE_ENV
-from shaketable.clusters.local import LocalCluster
+from shaketable.chaos.subjects.ray_train.subject import PROFILE_ENV
+from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.protocol import Cluster, Shape
 from shaketable.clusters.slice_states import Slices
 from shaketable.suites.bench.figures import Sample
@@ -34,9 +34,7 @@ class Setting:
     def usual(self, checkpoint_bytes: int = 256) -> Configuration:
         return hash_chain(self.subject, WORKERS, checkpoint_bytes=checkpoint_bytes)
 
-    def bed(
-        self, cluster: Cluster, *, checkpoint_bytes: int = 256, configuration: Configuration | None = None
-    ) -> Bed:
+    def bed(self, cluster: Cluster, *, checkpoint_bytes: int = 256, configuration: Configuration | None = None) -> Bed:
         """The usual run (`rig.hash_chain`), or the one given."""
         folder = self.folder / f"run-{next(self._beds)}"
         return Bed(cluster, configuration or self.usual(checkpoint_bytes), folder)

@@ -8,13 +8,15 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shaketable.chaos import exploration, simulation
-from shaketable.chaos.engine import arm
+from shaketable.chaos.experiment import vocabulary
+from shaketable.chaos.exploration import draw
+from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
-from shaketable.chaos.simulation import Weather
-from shaketable.runtime.capacity import Capacity
-from shaketable.runtime.events import NodeView
-from shaketable.runtime.scaling import Bounds, decide_growth
+from shaketable.chaos.simulation import player
+from shaketable.chaos.simulation.player import Disturbances
+from shaketable.runtime.controller.capacity import Capacity
+from shaketable.runtime.controller.events import NodeView
+from shaketable.runtime.controller.scaling import Bounds, decide_growth
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.rig import BenchError
 from shaketable.suites.bench.setting import Setting
@@ -23,7 +25,8 @@ SCHEDULES, SEED = 200, 1
 DAY_S = 24 * 3600.0
 STEP_S = 30.0
 CHECKPOINT_EVERY_S = 1800.0
-NOTICE_S = 30.0  # a spot machine's
+# a spot machine's
+NOTICE_S = 30.0
 PREEMPTIONS = 24
 HOSTS_PER_SLICE = 16
 HOSTS = (64, 128, 256, 512, 1024)
@@ -32,17 +35,15 @@ DECIDED_HOSTS = 10_000
 
 def schedules(setting: Setting) -> Iterator[Sample]:
     """Random schedules of exploration, judged."""
-    drawn = [exploration.draw(SEED, number) for number in range(SCHEDULES)]
+    drawn = [draw.draw(SEED, number) for number in range(SCHEDULES)]
     for _ in range(setting.repeat):
         with _no_collection():
             began_s = time.perf_counter()
             for schedule in drawn:
-                exploration.explore_one(schedule)
+                draw.explore_one(schedule)
                 gc.collect(0)
             took_s = time.perf_counter() - began_s
-        yield setting.sample(
-            "simulated_schedule_ms", f"{SCHEDULES} of seed {SEED}, judged", 1000 * took_s / SCHEDULES
-        )
+        yield setting.sample("simulated_schedule_ms", f"{SCHEDULES} of seed {SEED}, judged", 1000 * took_s / SCHEDULES)
 
 
 def day(setting: Setting) -> Iterator[Sample]:
@@ -80,9 +81,7 @@ def decision(setting: Setting) -> Iterator[Sample]:
         sound = DECIDED_HOSTS - turn - 1
         if decided.world_size != sound:
             raise BenchError(f"grew to {decided.world_size} of {sound} sound hosts")
-        yield setting.sample(
-            "decision_ms", f"{DECIDED_HOSTS} hosts, one more of them draining", 1000 * took_s
-        )
+        yield setting.sample("decision_ms", f"{DECIDED_HOSTS} hosts, one more of them draining", 1000 * took_s)
 
 
 def plan_of_a_day(hosts: int) -> Plan:
@@ -91,20 +90,25 @@ def plan_of_a_day(hosts: int) -> Plan:
     faults: list[FaultPlan] = []
     for number in range(PREEMPTIONS):
         at = {"step": (2 * number + 1) * steps // (2 * PREEMPTIONS)}
-        faults.append(FaultPlan("drain_node", {"random": 1}, at, {"deadline_s": NOTICE_S}))
-        faults.append(FaultPlan("add_node", None, {"after": len(faults) - 1}))
+        faults.append(vocabulary.drain_node(vocabulary.randomly(), at, NOTICE_S))
+        faults.append(vocabulary.add_node(vocabulary.after(len(faults) - 1)))
     job = {"steps": steps, "step_s": STEP_S, "checkpoint_every": round(CHECKPOINT_EVERY_S / STEP_S)}
     configuration = Configuration(
-        cluster="simulated", seed=SEED, job_config=job, nodes=hosts, num_workers=(HOSTS_PER_SLICE, hosts),
-        max_failures=-1, elastic_resize_monitor_interval_s=60.0,
-    )  # fmt: skip
+        cluster="simulated",
+        seed=SEED,
+        job_config=job,
+        nodes=hosts,
+        num_workers=(HOSTS_PER_SLICE, hosts),
+        max_failures=-1,
+        elastic_resize_monitor_interval_s=60.0,
+    )
     return Plan(f"a day of {hosts} hosts", configuration, tuple(faults), Expect(within_s=2 * DAY_S))
 
 
 def _live(hosts: int) -> None:
     plan = plan_of_a_day(hosts)
-    played = simulation.play(plan, arm(plan), Weather(hosts=HOSTS_PER_SLICE))
-    if (finding := exploration.violation(played)) is not None:
+    played = player.play(plan, arm(plan), Disturbances(hosts=HOSTS_PER_SLICE))
+    if (finding := draw.violation(played)) is not None:
         raise BenchError(f"the day of {hosts} hosts breaks {finding.invariant}: {finding.reason}")
 
 

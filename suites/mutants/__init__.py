@@ -7,12 +7,14 @@ environment variable and a `sitecustomize.py` on their path (`loaded`), the simu
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.mutants.defects import (  # noqa: F401  each registers its own
     acting,
     capacity,
@@ -21,22 +23,41 @@ from shaketable.suites.mutants.defects import (  # noqa: F401  each registers it
     ending,
     fencing,
     holding,
+    moving,
     resuming,
     setting_aside,
     slicing,
+    storing,
     working,
 )
 from shaketable.suites.mutants.defining import MUTANTS, Mutant
 
-__all__ = ["CANARY", "ENV", "MUTANTS", "SITE", "Mutant", "canary_name", "loaded"]
+__all__ = ["ENV", "MUTANTS", "SITE", "Mutant", "canary", "canary_name", "known", "loaded"]
 
 ENV = "SHAKETABLE_MUTANT"
 SITE = Path(__file__).parent / "site"
 CANARY = "resume-from-scratch"
+# the other one breaks the session, which nothing simulates
+SIMULATED_CANARY = "resume-not-passed-on"
+
+
+def canary(cluster: str) -> str:
+    """The mutant that a gate has to catch there."""
+    return SIMULATED_CANARY if cluster == "simulated" else CANARY
 
 
 def canary_name(mutant: str) -> str:
     return f"canary-{mutant}"
+
+
+def known(name: str) -> None:
+    """Raises UsageError with the nearest names, where there is no such mutant."""
+    if name and name not in MUTANTS:
+        near = difflib.get_close_matches(name, MUTANTS, n=3, cutoff=0.3) or sorted(MUTANTS)[:3]
+        raise UsageError(
+            f"no mutant is called {name!r}; did you mean {' or '.join(near)}? All {len(MUTANTS)} of them:"
+            " python -m shaketable.suites.mutants --list"
+        )
 
 
 @contextmanager
@@ -49,7 +70,8 @@ def loaded(mutant: str) -> Iterator[None]:
     before = {key: os.environ.get(key) for key in (ENV, "PYTHONPATH")}
     os.environ[ENV] = MUTANTS[mutant].name
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (site, before["PYTHONPATH"])))
-    sys.path.insert(0, site)  # drivers get our path: what this process can import, they can
+    # drivers get our path: what this process can import, they can
+    sys.path.insert(0, site)
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shaketable.chaos.errors import nearest
-from shaketable.suites.mutants import MUTANTS, Mutant, real
+from shaketable.suites.mutants import MUTANTS, Mutant, real, tested
 from shaketable.suites.mutants.hunting import CONTROL, Caught, Sighted, hunt, ignore_interrupts, sight
 from shaketable.suites.mutants.table import markdown, only_by, write_between_marks
 
@@ -74,6 +74,7 @@ def _all_of_them(wanted: Sequence[Mutant], options: argparse.Namespace) -> Itera
     with _pool() as pool:
         calls = [pool.submit(hunt, name, options.seed, most.get(name, options.schedules)) for name in names]
         yield from (call.result() for call in _cancelled_at_the_end(pool, calls))
+    yield from tested.by_tests([mutant for mutant in wanted if mutant.tried == "tests"], AT_ONCE)
     yield from real.on_real_clusters([mutant for mutant in wanted if mutant.tried == "local"], AT_ONCE)
 
 
@@ -82,9 +83,7 @@ def _line(caught: Caught) -> str:
         where = f"in {caught.schedules} schedules" if caught.schedules else "on a real cluster"
         tried = f"{where}: {caught.reason}" if caught.reason else where
         return f"MISSED  {caught.name}  {tried}"
-    after = (
-        f"after {caught.schedules} schedules" if caught.schedules else f"on a real cluster: {caught.reason}"
-    )
+    after = f"after {caught.schedules} schedules" if caught.schedules else f"on a real cluster: {caught.reason}"
     return f"caught  {caught.name}  by {caught.by}  {after}"
 
 
@@ -95,9 +94,7 @@ def _control_line(control: Caught) -> str:
 
 
 def _as_json(caught: Caught) -> dict[str, Any]:
-    return {
-        "name": caught.name, "caught": caught.caught, "by": caught.by or None, "schedules": caught.schedules,
-    }  # fmt: skip
+    return {"name": caught.name, "caught": caught.caught, "by": caught.by or None, "schedules": caught.schedules}
 
 
 # ---- which invariant is needed for what
@@ -142,40 +139,40 @@ def _cancelled_at_the_end(pool: Executor, calls: Sequence[T]) -> Iterator[T]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m shaketable.suites.mutants", epilog=EXAMPLES,
-        description="Breaks the runtime on purpose, one small defect at a time: the harness has to see each.",
+        prog="python -m shaketable.suites.mutants",
+        epilog=EXAMPLES,
+        description="Plant one small bug at a time in the runtime. The harness must catch each of them.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    add: Callable[..., Any] = parser.add_argument
-    add(
-        "--only",
-        action="append",
-        default=[],
-        type=_name,
-        metavar="NAME",
-        help="this mutant only; may be repeated",
     )
-    add("--simulated-only", action="store_true", help="leave out those that need a real cluster")
-    add("--seed", type=int, default=1, metavar="N", help="of the schedules (default: %(default)s)")
+    add: Callable[..., Any] = parser.add_argument
+    add("--only", action="append", default=[], type=_name, metavar="NAME", help="run only this mutant; repeatable")
+    add("--simulated-only", action="store_true", help="skip mutants that need a real cluster")
+    add("--seed", type=int, default=1, metavar="N", help="seed of the schedules (default: %(default)s)")
     add(
         "--schedules",
         type=_count,
         default=1500,
         metavar="N",
-        help="tried at most for each (default: %(default)s)",
+        help="most schedules to try for each mutant (default: %(default)s)",
     )
-    add("--control", type=_count, default=300, metavar="N", help="without a mutant (default: %(default)s)")
-    add("--json", type=Path, metavar="FILE", help="also write the results there")
-    add("--table", action="store_true", help="which mutants only one invariant catches, instead")
+    add(
+        "--control",
+        type=_count,
+        default=300,
+        metavar="N",
+        help="schedules to play without a mutant (default: %(default)s)",
+    )
+    add("--json", type=Path, metavar="FILE", help="also write the results to FILE")
+    add("--table", action="store_true", help="instead, print which mutants only one invariant catches")
     add(
         "--sightings",
         type=_count,
         default=100,
         metavar="N",
-        help="schedules of each for --table (%(default)s)",
+        help="schedules per mutant for --table (default: %(default)s)",
     )
     add("--markdown", type=Path, metavar="FILE", help="also put the table between the marks in FILE")
-    add("--list", action="store_true", help="names and what they break, and nothing else")
+    add("--list", action="store_true", help="print names and what they break, and exit")
     return parser
 
 

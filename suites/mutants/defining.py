@@ -19,34 +19,40 @@ class Mutant:
     """`patch` gets the runtime's `module` once that has been imported. It must be caught by one of `caught_by`, in
     simulation or by `experiment` of the catalogue on a real cluster (`tried` says where first); one that never ends is
     given `within_s` seconds there instead of what the experiment has. `on_slices`: the schedules are those on TPU
-    slices."""
+    slices. `tests`: the test of the project that fails with it, where neither of the two can tell."""
 
     name: str
     description: str
     module: str
     patch: Patch
     caught_by: tuple[str, ...]
-    tried: Literal["simulation", "local"] = "simulation"
+    tried: Literal["simulation", "local", "tests"] = "simulation"
     experiment: str = ""
     within_s: float | None = None
     on_slices: bool = False
+    tests: str = ""
 
 
 MUTANTS: dict[str, Mutant] = {}
 
 
 def defect(
-    module: str, *caught_by: str, experiment: str = "", tried: Literal["simulation", "local"] = "simulation",
-    within_s: float | None = None, on_slices: bool = False,
-) -> Callable[[Patch], Patch]:  # fmt: skip
+    module: str,
+    *caught_by: str,
+    experiment: str = "",
+    tried: Literal["simulation", "local"] = "simulation",
+    within_s: float | None = None,
+    on_slices: bool = False,
+    tests: str = "",
+) -> Callable[[Patch], Patch]:
     """Registers a patch of `shaketable.runtime.<module>` by its function's name; its docstring says what it breaks."""
 
     def register(patch: Patch) -> Patch:
         name = patch.__name__.replace("_", "-")
         text = " ".join((patch.__doc__ or "").split())
-        MUTANTS[name] = Mutant(
-            name, text, f"{RUNTIME}.{module}", patch, caught_by, tried, experiment, within_s, on_slices
-        )
+        place = f"{RUNTIME}.{module}"
+        where = "tests" if tests else tried
+        MUTANTS[name] = Mutant(name, text, place, patch, caught_by, where, experiment, within_s, on_slices, tests)
         return patch
 
     return register
@@ -54,7 +60,8 @@ def defect(
 
 # ---- replacing, and taking it back
 
-_replaced: list[Callable[[], None]] = []  # how to take back what was replaced, in its order
+# how to take back what was replaced, in its order
+_replaced: list[Callable[[], None]] = []
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

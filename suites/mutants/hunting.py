@@ -13,21 +13,18 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shaketable.chaos.exploration import SLICES_EVERY, Schedule, draw, explore_one
+from shaketable.chaos.exploration.draw import SLICES_EVERY, Schedule, draw, explore_one
+from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants import INVARIANTS
-from shaketable.chaos.invariants.view import History
 from shaketable.chaos.plan import Finding
 from shaketable.suites.mutants.defining import MUTANTS
 from shaketable.suites.mutants.patches import applied
 
 ITSELF = "runtime"
-CONTROL = ""  # the name of the mutant that is none
-NO_CHECK = (
-    "TypeError",
-    "AttributeError",
-    "KeyError",
-    "IndexError",
-)  # such a crash is a patch that fits no more
+# the name of the mutant that is none
+CONTROL = ""
+# such a crash is a patch that fits no more
+NO_CHECK = ("TypeError", "AttributeError", "KeyError", "IndexError")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,24 +19,27 @@ from pathlib import Path
 
 import yaml
 
-from shaketable.chaos import simulation
-from shaketable.chaos.engine import arm
-from shaketable.chaos.experiment_file import dump
-from shaketable.chaos.exploration import Schedule, draw, explore_one
-from shaketable.chaos.judge import judge
+from shaketable.chaos.experiment.file import dump
+from shaketable.chaos.exploration.draw import Schedule, draw, explore_one
+from shaketable.chaos.exploration.shrink import Shrunk, as_experiment, expected, shrink_violation, worlds
+from shaketable.chaos.exploration.variants import StillFails
+from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.plan import Finding, Judgement, Plan
-from shaketable.chaos.shrinking import Shrunk, as_experiment, expected, shrink_violation, worlds
-from shaketable.chaos.varying import StillFails
+from shaketable.chaos.simulation import player
+from shaketable.chaos.verdict.judge import judge
 from shaketable.reports.results import Result
-from shaketable.suites import execution, mutants
+from shaketable.suites import mutants
+from shaketable.suites.gate import execution
 from shaketable.suites.mutants.patches import applied
 
 SHRUNK = Path(__file__).parents[1] / "tests" / "shrunk"
 MOST_SCHEDULES = 3000
-MOST_FINDINGS = 6  # of one mutant, until one of them becomes a firm experiment
+# of one mutant, until one of them becomes a firm experiment
+MOST_FINDINGS = 6
 MOST_FAULTS = 3
 RUN_S = 400
-MOST_CLUSTERS = 3  # tries to bring one up
+# tries to bring one up
+MOST_CLUSTERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +80,15 @@ def fails_with(mutant: str, invariant: str) -> StillFails:
 
 def passes(schedule: Schedule) -> bool:
     """Without the mutant, in every world, as it will be written: every fault lands, all is as expected."""
-    first = simulation.play(schedule.plan, arm(schedule.plan), schedule.weather)
+    first = player.play(schedule.plan, arm(schedule.plan), schedule.disturbances)
     expect = expected(first)
     return all(
-        judged(replace(world, plan=replace(world.plan, expect=expect))).verdict == "PASS"
-        for world in worlds(schedule)
+        judged(replace(world, plan=replace(world.plan, expect=expect))).verdict == "PASS" for world in worlds(schedule)
     )
 
 
 def judged(schedule: Schedule) -> Judgement:
-    return judge(simulation.play(schedule.plan, arm(schedule.plan), schedule.weather).events)
+    return judge(player.play(schedule.plan, arm(schedule.plan), schedule.disturbances).events)
 
 
 def shrunk(mutant: str, seed: int) -> Proof | None:
@@ -106,7 +108,7 @@ def shrunk(mutant: str, seed: int) -> Proof | None:
 def write(proof: Proof, seed: int, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     schedule = proof.shrunk.schedule
-    healthy = simulation.play(schedule.plan, arm(schedule.plan), schedule.weather)
+    healthy = player.play(schedule.plan, arm(schedule.plan), schedule.disturbances)
     plan = replace(as_experiment(schedule, healthy), title=title(proof))
     path = folder / f"{proof.mutant}.yaml"
     path.write_text(yaml.safe_dump(document(plan, proof, seed), sort_keys=False, width=110))
@@ -131,9 +133,7 @@ def document(plan: Plan, proof: Proof, seed: int) -> dict[str, object]:
 def on_ray(proof: Proof, path: Path) -> Proof:
     broken = run_soundly(path, proof.mutant)
     healthy = run_soundly(path, "")
-    return replace(
-        proof, broken=verdict(broken), healthy=verdict(healthy), ran_s=(broken.seconds, healthy.seconds)
-    )
+    return replace(proof, broken=verdict(broken), healthy=verdict(healthy), ran_s=(broken.seconds, healthy.seconds))
 
 
 def run_soundly(path: Path, mutant: str) -> Result:
@@ -149,11 +149,9 @@ def run(path: Path, mutant: str) -> Result:
     """`shaketable run FILE`, in a process of its own, as a user would."""
     with tempfile.TemporaryDirectory(prefix="shaketable-proof-") as folder:
         results = Path(folder) / "results"
-        command = [sys.executable, "-m", "shaketable.suites.cli", "run", str(path), "--results", str(results)]
+        command = [sys.executable, "-m", "shaketable.suites.command.cli", "run", str(path), "--results", str(results)]
         command += ["--mutant", mutant] if mutant else []
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=RUN_S, env=os.environ, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, env=os.environ, check=False)
         written = list(results.glob(f"*/{execution.RESULT}"))
         if len(written) != 1:
             raise RuntimeError(f"{' '.join(command)} wrote no result:\n{done.stdout}\n{done.stderr}")
@@ -170,9 +168,14 @@ def verdict(result: Result) -> str:
 
 def row(proof: Proof) -> str:
     cells = (
-        proof.mutant, proof.number + 1, f"{proof.drawn} -> {proof.shrunk.faults}", f"{proof.searched_s:.0f} s",
-        proof.broken, proof.healthy, f"{proof.ran_s[0]:.0f} s, {proof.ran_s[1]:.0f} s",
-    )  # fmt: skip
+        proof.mutant,
+        proof.number + 1,
+        f"{proof.drawn} -> {proof.shrunk.faults}",
+        f"{proof.searched_s:.0f} s",
+        proof.broken,
+        proof.healthy,
+        f"{proof.ran_s[0]:.0f} s, {proof.ran_s[1]:.0f} s",
+    )
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
@@ -181,20 +184,16 @@ def proved(proof: Proof) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", choices=sorted(mutants.MUTANTS), metavar="NAME")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, default=SHRUNK, help="where the experiments go")
-    parser.add_argument("--no-ray", action="store_true", help="write the experiments, do not run them")
+    parser.add_argument("--folder", type=Path, default=SHRUNK, help="where to write the experiments")
+    parser.add_argument("--no-ray", action="store_true", help="write the experiments, but do not run them")
     asked, bad = parser.parse_args(), 0
     for name in asked.names:
         proof = shrunk(name, asked.seed)
         if proof is None:
-            print(
-                f"| {name} | not found, or no firm experiment of at most {MOST_FAULTS} faults |", flush=True
-            )
+            print(f"| {name} | not found, or no firm experiment of at most {MOST_FAULTS} faults |", flush=True)
             bad += 1
             continue
         path = write(proof, asked.seed, asked.folder)

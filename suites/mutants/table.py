@@ -27,12 +27,12 @@ def only_by(sighted: Sequence[Sighted], local: Sequence[Mutant]) -> dict[str, li
 def markdown(sighted: Sequence[Sighted], local: Sequence[Mutant], seed: int) -> str:
     schedules = max((each.schedules for each in sighted), default=0)
     lines = [
-        f"Schedules 0 to {schedules - 1} of seed {seed}, each judged by all invariants.", "",
-        "| without this invariant | these mutants survive |", "|---|---|",
-    ]  # fmt: skip
-    lines += [
-        f"| {name} | {', '.join(names) or '**none**'} |" for name, names in only_by(sighted, local).items()
+        f"Schedules 0 to {schedules - 1} of seed {seed}, each judged by all invariants.",
+        "",
+        "| without this invariant | these mutants survive |",
+        "|---|---|",
     ]
+    lines += [f"| {name} | {', '.join(names) or '**none**'} |" for name, names in only_by(sighted, local).items()]
     lines += ["", "| mutant | schedules in which each invariant fails |", "|---|---|"]
     lines += [f"| {each.name} | {_counts(each)} |" for each in sighted]
     return "\n".join(lines)

@@ -9,9 +9,9 @@ from shaketable.suites.mutants.defining import defect, replace, replace_item
 LIVE = "liveness"
 
 
-@defect("pipeline", "world-size-bounds", "truthful-ending", "single-writer")
+@defect("driver.pipeline", "world-size-bounds", "truthful-ending", "single-writer")
 def done_before_it_is_recorded(pipeline: Any) -> None:
-    """commands do not wait for the records before them"""
+    """commands are executed before the records that precede them are durable"""
 
     def make(original: Any) -> Any:
         def run(self: Any) -> None:
@@ -27,15 +27,15 @@ def done_before_it_is_recorded(pipeline: Any) -> None:
     replace(pipeline.Pipeline, "run", make)
 
 
-@defect("pipeline", "truthful-ending", "world-size-bounds", "single-writer", experiment="two-drivers")
+@defect("driver.pipeline", "truthful-ending", "world-size-bounds", "single-writer", experiment="two-drivers")
 def done_though_not_recorded(pipeline: Any) -> None:
-    """what waited for a record that could not be written is done all the same"""
+    """commands that wait for a record are executed although the record cannot be written"""
     replace(pipeline.Pipeline, "log_failed", lambda original: lambda self: setattr(self, "_appending", False))
 
 
-@defect("controller.endings", LIVE)
+@defect("controller.handlers.endings", LIVE)
 def stop_not_passed_on(endings: Any) -> None:
-    """workers of an attempt that is over are not told to stop"""
+    """workers of an ended attempt are not told to stop"""
 
     def make(original: Any) -> Any:
         def stop(m: Any) -> None:
@@ -49,13 +49,11 @@ def stop_not_passed_on(endings: Any) -> None:
 
 @defect("controller.core", LIVE, experiment="worker-crash")
 def stop_not_noticed(core: Any) -> None:
-    """that the last worker of an attempt has stopped moves nothing on"""
+    """the controller ignores that the last worker of an attempt has stopped"""
 
     def make(original: Any) -> Any:
         def stopped(m: Any, event: Any) -> None:
-            if m.state is core.STOPPING:
-                m.live.stop(event.rank)
-            else:
+            if m.state is not core.STOPPING:
                 original(m, event)
 
         return stopped
@@ -63,13 +61,13 @@ def stop_not_noticed(core: Any) -> None:
     replace_item(core.HANDLERS, core.ev.WorkersStopped, make)
 
 
-@defect("controller.hosts", LIVE, experiment="node-sigkill")
+@defect("controller.handlers.hosts", LIVE, experiment="node-sigkill")
 def lost_member_not_noticed(hosts: Any) -> None:
-    """an attempt goes on waiting for a rank whose agent is lost"""
+    """an attempt keeps waiting for a rank whose agent is lost"""
     replace(hosts, "_member_lost", lambda original: lambda m, rank, detail: None)
 
 
-@defect("controller.starting", "world-size-bounds", LIVE)
+@defect("controller.handlers.starting", "world-size-bounds", LIVE)
 def one_rank_never_forked(starting: Any) -> None:
     """the last rank of a large attempt is not forked"""
 

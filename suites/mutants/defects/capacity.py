@@ -9,9 +9,9 @@ from shaketable.suites.mutants.defining import defect, replace, replace_item
 BOUNDS = "world-size-bounds"
 
 
-@defect("scaling", BOUNDS, experiment="spare-node")
+@defect("controller.scaling", BOUNDS, experiment="spare-node")
 def world_above_max(scaling: Any) -> None:
-    """one worker more than max is asked for and used"""
+    """the run uses one worker more than max"""
 
     def make(original: Any) -> Any:
         return lambda self, min_workers, max_workers: original(self, min_workers, max_workers + 1)
@@ -19,9 +19,9 @@ def world_above_max(scaling: Any) -> None:
     replace(scaling.Bounds, "__init__", make)
 
 
-@defect("scaling", BOUNDS, experiment="below-min")
+@defect("controller.scaling", BOUNDS, experiment="below-min")
 def world_below_min(scaling: Any) -> None:
-    """one worker less than min will do"""
+    """the run starts with one worker less than min"""
 
     def make(original: Any) -> Any:
         return lambda self, min_workers, max_workers: original(self, max(1, min_workers - 1), max_workers)
@@ -29,19 +29,15 @@ def world_below_min(scaling: Any) -> None:
     replace(scaling.Bounds, "__init__", make)
 
 
-@defect("scaling", "grow-back", experiment="node-added")
+@defect("controller.scaling", "grow-back", experiment="node-added")
 def growth_never(scaling: Any) -> None:
-    """a run that could be larger stays as it is"""
-    replace(
-        scaling,
-        "decide_growth",
-        lambda original: lambda *arguments, **known: scaling.Decision((), "large enough"),
-    )
+    """a run never grows"""
+    replace(scaling, "decide_growth", lambda original: lambda *arguments, **known: scaling.Decision((), "large enough"))
 
 
-@defect("scaling", "grow-back")
+@defect("controller.scaling", "grow-back")
 def grow_flapping(scaling: Any) -> None:
-    """a run is resized to the size that it has"""
+    """a run is resized to its own size"""
 
     def make(original: Any) -> Any:
         def decide(*arguments: Any, world_size: int, **known: Any) -> Any:
@@ -52,24 +48,34 @@ def grow_flapping(scaling: Any) -> None:
     replace(scaling, "decide_growth", make)
 
 
-@defect("capacity", "liveness", "grow-back", experiment="node-sigkill")
+@defect("controller.capacity", "liveness", "grow-back", experiment="node-sigkill")
 def lost_unit_counted(capacity: Any) -> None:
-    """a unit whose agent is lost still counts towards max, so that no other is asked for"""
+    """a unit with a lost agent still counts towards max, so no other is requested"""
 
     def make(original: Any) -> Any:
         def lost(self: Any, agent: Any, now: float) -> None:
             known = self.owner(agent) is not None
             original(self, agent, now)
-            self.shelves.counted += known
+            self.unit_index.counted += known
 
         return lost
 
     replace(capacity.Capacity, "lost", make)
 
 
-@defect("capacity", "grow-back", "liveness", experiment="node-frozen")
+@defect("controller.model", "liveness", "grow-back", experiment="agent-sigkill")
+def lost_agent_never_replaced(model: Any) -> None:
+    """nobody looks whether another agent can be had in the place of one that is lost"""
+
+    def make(original: Any) -> Any:
+        return lambda self, command: None if type(command).__name__ == "ProbeUnit" else original(self, command)
+
+    replace(model.Model, "do", make)
+
+
+@defect("controller.capacity", "grow-back", "liveness", experiment="node-frozen")
 def suspicion_never_cleared(capacity: Any) -> None:
-    """a node that fell silent once counts no more, however well it is"""
+    """a node that was silent once stays unusable, even when it is well again"""
 
     def make(original: Any) -> Any:
         def warmed(self: Any, number: Any, agent: Any, node_id: str, now: float, place: int = 0) -> None:
@@ -84,13 +90,13 @@ def suspicion_never_cleared(capacity: Any) -> None:
     replace(capacity.Capacity, "warmed", make)
 
 
-@defect("capacity", "failure-budget")
+@defect("controller.capacity", "failure-budget")
 def draining_node_counted(capacity: Any) -> None:
-    """a node that has been announced to go is used like any other"""
+    """a draining node is used like any other"""
 
     def make(original: Any) -> Any:
         def judge(self: Any, node_id: str) -> None:
-            if not self.doomed(node_id) or self.dead(node_id):
+            if not self.draining(node_id) or self.dead(node_id):
                 original(self, node_id)
 
         return judge
@@ -98,19 +104,19 @@ def draining_node_counted(capacity: Any) -> None:
     replace(capacity.Capacity, "_judge", make)
 
 
-@defect("controller.leasing", "liveness", "grow-back")
+@defect("controller.handlers.leasing", "liveness", "grow-back")
 def unit_never_released(leasing: Any) -> None:
-    """what is given back is forgotten, and its agent stays where it is"""
+    """a released unit is forgotten, but its agent stays"""
     replace(leasing, "release", lambda original: lambda m, unit: m.capacity.released(unit))
 
 
 @defect("controller.model", "liveness")
 def released_while_in_use(model: Any) -> None:
-    """an announced node is given back at once, with a worker on it"""
+    """a draining node is given back at once, while a worker runs on it"""
     replace(model.Model, "in_use", lambda original: lambda self, unit: False)
 
 
-@defect("controller.core", "liveness")
+@defect("controller.core", "runtime")
 def backoff_never_ends(core: Any) -> None:
-    """the pause before the next attempt has no end"""
-    replace_item(core.TIMERS, "backoff", lambda entry: (entry[0], lambda m: None))
+    """the pause before the next attempt never ends"""
+    replace_item(core.TIMERS, "backoff", lambda original: lambda m: None)

@@ -10,23 +10,21 @@ from shaketable.suites.mutants.defining import defect, replace, replace_item
 BUDGET = "failure-budget"
 
 
-@defect("budget", BUDGET, experiment="worker-crash-beyond-budget")
+@defect("controller.budget", BUDGET, experiment="worker-crash-beyond-budget")
 def budget_off_by_one(budget: Any) -> None:
     """a limit of n allows n + 1 retries"""
     replace(budget, "exhausted", lambda original: lambda spent, limit: original(spent - 1, limit))
 
 
-@defect("budget", BUDGET, experiment="worker-crash")
+@defect("controller.budget", BUDGET, experiment="worker-crash")
 def budget_one_too_small(budget: Any) -> None:
     """a limit of n allows n - 1 retries"""
-    replace(
-        budget, "exhausted", lambda original: lambda spent, limit: spent > 0 and original(spent + 1, limit)
-    )
+    replace(budget, "exhausted", lambda original: lambda spent, limit: spent > 0 and original(spent + 1, limit))
 
 
-@defect("fold", BUDGET, experiment="driver-sigkill")
+@defect("log.run_state", BUDGET, experiment="driver-sigkill")
 def budget_reset_by_a_new_driver(fold: Any) -> None:
-    """whoever takes a run over begins with nothing spent"""
+    """a new driver begins with nothing spent"""
 
     def make(original: Any) -> Any:
         def opened(state: Any, record: Any) -> Any:
@@ -37,9 +35,9 @@ def budget_reset_by_a_new_driver(fold: Any) -> None:
     replace_item(fold._RULES, fold.Opened, make)
 
 
-@defect("fold", BUDGET, experiment="reopened")
+@defect("log.run_state", BUDGET, experiment="reopened")
 def budget_kept_by_a_reopened_run(fold: Any) -> None:
-    """a run that has failed and is launched again begins with everything spent"""
+    """a failed run that is launched again keeps its old charges"""
 
     def make(original: Any) -> Any:
         return lambda state, record: fold.replace(original(state, record), spent=state.spent)
@@ -47,9 +45,9 @@ def budget_kept_by_a_reopened_run(fold: Any) -> None:
     replace_item(fold._RULES, fold.Opened, make)
 
 
-@defect("fold", BUDGET, experiment="worker-crash")
+@defect("log.run_state", BUDGET, experiment="worker-crash")
 def charged_twice(fold: Any) -> None:
-    """every charge counts for two"""
+    """every charge counts twice"""
 
     def make(original: Any) -> Any:
         def ended(state: Any, record: Any) -> Any:
@@ -62,9 +60,9 @@ def charged_twice(fold: Any) -> None:
     replace_item(fold._RULES, fold.AttemptEnded, make)
 
 
-@defect("fold", BUDGET, experiment="driver-sigkill")
+@defect("log.run_state", BUDGET, experiment="driver-sigkill")
 def driver_lost_charged(fold: Any) -> None:
-    """an attempt whose driver was lost counts as a failure"""
+    """the loss of the driver is charged as a failure"""
 
     def make(original: Any) -> Any:
         def ended(state: Any, record: Any) -> Any:
@@ -77,51 +75,51 @@ def driver_lost_charged(fold: Any) -> None:
     replace_item(fold._RULES, fold.AttemptEnded, make)
 
 
-@defect("budget", BUDGET, experiment="node-sigterm")
+@defect("controller.budget", BUDGET, experiment="node-sigterm")
 def preemption_charged(budget: Any) -> None:
-    """the loss of an announced node is charged to max_failures"""
+    """the loss of a draining node is charged to max_failures"""
     replace_item(budget.ACCOUNT_OF, "preempted", lambda _: "max_failures")
 
 
-@defect("budget", BUDGET, experiment="node-added")
+@defect("controller.budget", BUDGET, experiment="node-added")
 def resize_charged(budget: Any) -> None:
-    """growing is charged to max_failures"""
+    """growth is charged to max_failures"""
     replace_item(budget.ACCOUNT_OF, "resized", lambda _: "max_failures")
 
 
-@defect("budget", BUDGET, experiment="driver-sigterm")
+@defect("controller.budget", BUDGET, experiment="driver-sigterm")
 def interrupt_charged(budget: Any) -> None:
-    """an attempt that SIGTERM ended is charged to max_failures"""
+    """an attempt that SIGTERM interrupted is charged to max_failures"""
     replace_item(budget.ACCOUNT_OF, "interrupted", lambda _: "max_failures")
 
 
-@defect("budget", BUDGET, experiment="node-sigkill")
+@defect("controller.budget", BUDGET, experiment="node-sigkill")
 def node_loss_not_charged(budget: Any) -> None:
     """a lost node costs nothing"""
     replace_item(budget.ACCOUNT_OF, "node_lost", lambda _: None)
 
 
-@defect("budget", BUDGET, experiment="worker-exception")
+@defect("controller.budget", BUDGET, experiment="worker-exception")
 def error_not_charged(budget: Any) -> None:
     """an exception in the training function costs nothing"""
     replace_item(budget.ACCOUNT_OF, "worker_error", lambda _: None)
 
 
-@defect("budget", BUDGET)
+@defect("controller.budget", BUDGET)
 def start_failure_not_charged(budget: Any) -> None:
     """start failures are never counted"""
     replace_item(budget.ACCOUNT_OF, "start_failed", lambda _: None)
 
 
-@defect("attempt", BUDGET)
+@defect("controller.attempt", BUDGET)
 def start_failure_taken_for_an_error(attempt: Any) -> None:
-    """an ending before all ranks were in is settled as if they had been"""
-    replace(attempt, "settle", lambda original: lambda signs, **_: original(signs, all_entered=True))
+    """an ending before all ranks entered is treated as if they had entered"""
+    replace(attempt, "decide_cause", lambda original: lambda signs, **_: original(signs, all_entered=True))
 
 
-@defect("controller.endings", BUDGET, experiment="node-sigterm")
+@defect("controller.handlers.endings", BUDGET, experiment="node-sigterm")
 def echo_taken_for_the_cause(endings: Any) -> None:
-    """what a peer says of a lost rank counts as its own failure"""
+    """the error of a peer of a lost rank counts as the cause"""
 
     def make(original: Any) -> Any:
         def sign(m: Any, kind: str, *rest: Any) -> Any:
@@ -132,9 +130,9 @@ def echo_taken_for_the_cause(endings: Any) -> None:
     replace(endings, "sign", make)
 
 
-@defect("controller.endings", BUDGET)
+@defect("controller.handlers.endings", BUDGET)
 def preemption_limit_ignored(endings: Any) -> None:
-    """max_preemption_failures limits nothing"""
+    """max_preemption_failures has no effect"""
 
     def make(original: Any) -> Any:
         def exceeded(m: Any) -> Any:
@@ -146,33 +144,33 @@ def preemption_limit_ignored(endings: Any) -> None:
     replace(endings, "exceeded", make)
 
 
-@defect("capacity", BUDGET, experiment="node-sigterm")
+@defect("controller.capacity", BUDGET, experiment="node-sigterm")
 def notice_ignored(capacity: Any) -> None:
-    """that a node has been announced to go changes nothing"""
-    replace(capacity.Capacity, "doomed", lambda original: lambda self, node_id: False)
+    """preemption notices are ignored"""
+    replace(capacity.Capacity, "draining", lambda original: lambda self, node_id: False)
 
 
-@defect("controller.starting", "liveness", experiment="worker-hung")
+@defect("controller.handlers.starting", "liveness", experiment="worker-hung")
 def hang_ignored(starting: Any) -> None:
-    """an attempt in which nobody gets any further is waited for for ever"""
+    """an attempt without progress is never ended"""
     replace(starting, "watch", lambda original: lambda m: None)
 
 
 @defect("controller.core", BUDGET)
 def pause_taken_for_a_hang(core: Any) -> None:
-    """a pause of the driver's own loop counts as the workers' silence"""
+    """a pause of the driver's own loop counts as a hang of the workers"""
     replace_item(core.HANDLERS, core.ev.LoopPaused, lambda original: lambda m, event: None)
 
 
-@defect("fold", BUDGET)
+@defect("log.run_state", BUDGET)
 def budget_window_ignored(fold: Any) -> None:
-    """charges count for ever, whatever the window"""
+    """charges count for ever, also with a budget window"""
     replace(fold.RunState, "charges", lambda original: lambda self, account, within_s: self.spent[account])
 
 
-@defect("fold", BUDGET)
+@defect("log.run_state", BUDGET)
 def budget_window_forgotten_by_a_new_driver(fold: Any) -> None:
-    """of a window only what this driver has charged is counted"""
+    """a budget window ignores charges of earlier drivers"""
 
     def make(original: Any) -> Any:
         def charged(self: Any, since: int, within_s: float) -> Any:
@@ -185,17 +183,17 @@ def budget_window_forgotten_by_a_new_driver(fold: Any) -> None:
 
 @defect("controller.model", BUDGET)
 def charged_by_the_driver_s_own_clock(model: Any) -> None:
-    """the time of a charge is told by a clock that means nothing to the next driver"""
+    """charges are timed by a clock that the next driver does not share"""
     replace(model.Model, "wall_s", lambda original: property(lambda self: self.now))
 
 
-@defect("budget", BUDGET, experiment="worker-hung")
+@defect("controller.budget", BUDGET, experiment="worker-hung")
 def hang_not_charged(budget: Any) -> None:
-    """an attempt that hung costs nothing"""
+    """a hang is not charged"""
     replace_item(budget.ACCOUNT_OF, "hung", lambda _: None)
 
 
-@defect("fold", BUDGET, experiment="crash-loop")
+@defect("log.run_state", BUDGET, experiment="crash-loop")
 def crash_loop_ignored(fold: Any) -> None:
     """failures without progress are never counted"""
 
@@ -205,9 +203,9 @@ def crash_loop_ignored(fold: Any) -> None:
     replace_item(fold._RULES, fold.AttemptEnded, make)
 
 
-@defect("fold", BUDGET)
+@defect("log.run_state", BUDGET)
 def crash_loop_forgotten_by_a_new_driver(fold: Any) -> None:
-    """whoever takes a run over counts failures without progress from 0"""
+    """a new driver counts failures without progress from 0"""
 
     def make(original: Any) -> Any:
         return lambda state, record: fold.replace(original(state, record), failures_without_commit=0)
@@ -215,50 +213,50 @@ def crash_loop_forgotten_by_a_new_driver(fold: Any) -> None:
     replace_item(fold._RULES, fold.Opened, make)
 
 
-@defect("attempt", BUDGET)
+@defect("controller.attempt", BUDGET)
 def bug_during_a_preemption_not_charged(attempt: Any) -> None:
-    """an exception on a node that has been announced to go counts as its preemption"""
+    """an exception on a draining node counts as a preemption"""
 
     def make(original: Any) -> Any:
         def settle(signs: Any, **keywords: Any) -> Any:
             ending = original(signs, **keywords)
-            doomed = any(sign.doomed for sign in signs if sign.rank == ending.rank)
-            excused = doomed and ending.cause == "worker_error"
+            draining = any(sign.draining for sign in signs if sign.rank == ending.rank)
+            excused = draining and ending.cause == "worker_error"
             return dataclasses.replace(ending, cause="preempted") if excused else ending
 
         return settle
 
-    replace(attempt, "settle", make)
+    replace(attempt, "decide_cause", make)
 
 
-@defect("attempt", BUDGET, experiment="early-reclaim")
+@defect("controller.attempt", BUDGET, experiment="early-reclaim")
 def early_reclaim_charged(attempt: Any) -> None:
-    """a node that goes before its announced deadline is a failure"""
+    """a node that goes before its deadline is charged as a failure"""
 
     def make(original: Any) -> Any:
         def settle(signs: Any, **keywords: Any) -> Any:
-            return original([dataclasses.replace(sign, doomed=False) for sign in signs], **keywords)
+            return original([dataclasses.replace(sign, draining=False) for sign in signs], **keywords)
 
         return settle
 
-    replace(attempt, "settle", make)
+    replace(attempt, "decide_cause", make)
 
 
-@defect("controller.endings", BUDGET, experiment="early-reclaim")
+@defect("controller.handlers.endings", BUDGET, experiment="early-reclaim")
 def unread_notice_forgotten(endings: Any) -> None:
-    """a lost node is a failure where nobody had read yet that it was announced"""
+    """a draining node that is lost before its notice was read is charged as a failure"""
     replace(endings, "look", lambda original: lambda m: None)
 
 
-@defect("controller.tiers", BUDGET, experiment="spot-to-on-demand")
+@defect("controller.handlers.tiers", BUDGET, experiment="spot-to-on-demand")
 def tier_never_left(tiers: Any) -> None:
-    """a tier's budget that is spent ends the run on the first tier"""
+    """a spent tier budget ends the run instead of moving to the next tier"""
     replace(tiers, "can_move", lambda original: lambda m, limit: False)
 
 
-@defect("controller.tiers", BUDGET)
+@defect("controller.handlers.tiers", BUDGET)
 def tier_skipped(tiers: Any) -> None:
-    """a move goes to the last tier at once"""
+    """the run moves to the last tier at once"""
 
     def make(original: Any) -> Any:
         def move(m: Any, reason: str) -> None:
@@ -270,9 +268,9 @@ def tier_skipped(tiers: Any) -> None:
     replace(tiers, "move", make)
 
 
-@defect("fold", BUDGET)
+@defect("log.run_state", BUDGET)
 def tier_forgotten_by_a_new_driver(fold: Any) -> None:
-    """whoever takes a run over begins at the top of the ladder"""
+    """a new driver begins on the first tier again"""
 
     def make(original: Any) -> Any:
         return lambda state, record: fold.replace(original(state, record), tier="")
@@ -280,9 +278,9 @@ def tier_forgotten_by_a_new_driver(fold: Any) -> None:
     replace_item(fold._RULES, fold.Opened, make)
 
 
-@defect("controller.leasing", BUDGET)
+@defect("controller.handlers.leasing", BUDGET)
 def tier_not_asked_for(leasing: Any) -> None:
-    """units are asked for whatever tier their nodes are of"""
+    """units are requested without the labels of the tier"""
     replace(leasing, "ev", lambda original: _Anywhere(original))
 
 
@@ -298,7 +296,42 @@ class _Anywhere:
         )
 
 
-@defect("controller.tiers", "liveness")
+@defect("controller.handlers.tiers", "liveness")
 def empty_market_waited_for(tiers: Any) -> None:
-    """nobody looks for how long there is no capacity on a tier"""
-    replace(tiers, "mind_the_market", lambda original: lambda m, enough: None)
+    """capacity_timeout_s of a tier is ignored"""
+    replace(tiers, "check_market", lambda original: lambda m, enough: None)
+
+
+@defect("controller.handlers.endings", BUDGET, experiment="worker-crash")
+def culprit_is_always_rank_0(endings: Any) -> None:
+    """whoever it was, the record of an ending blames rank 0 and its node"""
+
+    def make(original: Any) -> Any:
+        def close(m: Any, ending: Any) -> None:
+            node = m.live.nodes[0] if ending.rank is not None else ending.node_id
+            rank = 0 if ending.rank is not None else None
+            original(m, dataclasses.replace(ending, rank=rank, node_id=node))
+
+        return close
+
+    replace(endings, "close", make)
+
+
+@defect("controller.attempt", BUDGET, experiment="worker-hung")
+def a_hang_is_called_a_death(attempt: Any) -> None:
+    """an attempt that hung is recorded as one whose worker died; the account is the same"""
+
+    def make(original: Any) -> Any:
+        def settle(*signs: Any, **known: Any) -> Any:
+            ending = original(*signs, **known)
+            return dataclasses.replace(ending, cause="worker_death") if ending.cause == "hung" else ending
+
+        return settle
+
+    replace(attempt, "decide_cause", make)
+
+
+@defect("controller.budget", BUDGET, experiment="crash-loop")
+def no_pause_before_a_retry(budget: Any) -> None:
+    """every retry comes at once, however often the same steps have failed"""
+    replace(budget, "backoff_s", lambda original: lambda endings_without_commit, jitter: 0.0)

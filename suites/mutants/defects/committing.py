@@ -11,9 +11,9 @@ from shaketable.suites.mutants.defining import defect, replace, replace_item
 DURABLE = "durability"
 
 
-@defect("attempt", DURABLE, experiment="driver-sigkill-upload")
+@defect("controller.attempt", DURABLE, experiment="driver-sigkill-upload")
 def commit_before_upload(attempt: Any) -> None:
-    """a checkpoint is committed when it is reported, whatever becomes of its upload"""
+    """a checkpoint is committed when it is reported, before its upload"""
 
     def make(original: Any) -> Any:
         def reported(of: Any, rank: int, index: int, metrics: Any, *, uploading: bool) -> None:
@@ -26,9 +26,9 @@ def commit_before_upload(attempt: Any) -> None:
     replace(attempt, "reported", make)
 
 
-@defect("attempt", DURABLE)
+@defect("controller.attempt", DURABLE)
 def commit_before_all_uploads(attempt: Any) -> None:
-    """the first upload of a checkpoint commits it, though other ranks are not done with theirs"""
+    """a checkpoint is committed after its first upload, before those of other ranks"""
 
     def make(original: Any) -> Any:
         def complete(of: Any, index: int) -> bool:
@@ -39,9 +39,9 @@ def commit_before_all_uploads(attempt: Any) -> None:
     replace(attempt, "complete", make)
 
 
-@defect("attempt", DURABLE, "runtime")
+@defect("controller.attempt", DURABLE, "runtime")
 def commit_before_all_ranks_passed(attempt: Any) -> None:
-    """a checkpoint is committed as soon as nobody is uploading, though not every rank has come to it"""
+    """a checkpoint is committed before every rank has passed its report"""
 
     def make(original: Any) -> Any:
         def complete(of: Any, index: int) -> bool:
@@ -53,9 +53,9 @@ def commit_before_all_ranks_passed(attempt: Any) -> None:
     replace(attempt, "complete", make)
 
 
-@defect("attempt", DURABLE)
+@defect("controller.attempt", DURABLE)
 def upload_cut_off_counts(attempt: Any) -> None:
-    """the upload of a rank whose agent is lost counts as a vote without files"""
+    """the upload of a rank with a lost agent counts as a vote without files"""
 
     def make(original: Any) -> Any:
         def lose(self: Any, rank: int) -> None:
@@ -70,19 +70,32 @@ def upload_cut_off_counts(attempt: Any) -> None:
     replace(attempt.Attempt, "lose", make)
 
 
-@defect("controller.endings", "single-writer")
+@defect("controller.attempt", DURABLE, "resume-from-checkpoint")
+def a_refusal_is_no_vote(attempt: Any) -> None:
+    """the upload that a rank has failed is taken for a checkpoint without a part of it"""
+
+    def make(original: Any) -> Any:
+        def refused(of: Any, rank: int, index: int, why: str) -> None:
+            if index in of.candidates:
+                of.candidates[index].uploading.discard(rank)
+            of.progress.reach(rank, index)
+
+        return refused
+
+    replace(attempt, "refused", make)
+
+
+@defect("controller.handlers.endings", "single-writer")
 def late_commit_of_an_ended_attempt(endings: Any) -> None:
-    """what an attempt had on its way is committed after its end"""
-    fold = endings.fold
+    """a checkpoint under way is committed after the end of its attempt"""
+    fold = endings.run_state
 
     def make(original: Any) -> Any:
         def committed(state: Any, record: Any) -> Any:
             attempt = state.open_attempt
             if attempt is not None and attempt.attempt == record.attempt:
                 return original(state, record)
-            return fold.replace(
-                state, next_number=state.next_number + 1, commits=state.commits.appended(record)
-            )
+            return fold.replace(state, next_number=state.next_number + 1, commits=state.commits.appended(record))
 
         return committed
 
@@ -94,9 +107,13 @@ def late_commit_of_an_ended_attempt(endings: Any) -> None:
             original(m, ending)
             for index in sorted(attempt.candidates):
                 late = fold.CheckpointCommitted(
-                    term=term, attempt=attempt.number, index=index, files=[], metrics={},
+                    term=term,
+                    attempt=attempt.number,
+                    index=index,
+                    files=[],
+                    metrics={},
                     checkpoint=fold.checkpoint_name(index, term, attempt.number),
-                )  # fmt: skip
+                )
                 if m.run.outcome is None:
                     m.append(late)
 
@@ -105,7 +122,7 @@ def late_commit_of_an_ended_attempt(endings: Any) -> None:
     replace(endings, "close", make_close)
 
 
-@defect("pipeline", "single-writer", "truthful-ending")
+@defect("driver.pipeline", "single-writer", "truthful-ending")
 def commit_twice(pipeline: Any) -> None:
     """every commit is appended twice"""
 
@@ -120,7 +137,7 @@ def commit_twice(pipeline: Any) -> None:
     replace(pipeline.Pipeline, "extend", make)
 
 
-@defect("retention", DURABLE)
+@defect("checkpoints.retention", DURABLE)
 def num_to_keep_off_by_one(retention: Any) -> None:
     """one checkpoint less than num_to_keep is kept"""
     replace(
@@ -130,20 +147,18 @@ def num_to_keep_off_by_one(retention: Any) -> None:
     )
 
 
-@defect("retention", DURABLE)
+@defect("checkpoints.retention", DURABLE)
 def one_checkpoint_too_many_kept(retention: Any) -> None:
     """one checkpoint more than num_to_keep is kept"""
     replace(
-        retention,
-        "expired",
-        lambda original: lambda commits, keep, score: original(commits, keep and keep + 1, score),
+        retention, "expired", lambda original: lambda commits, keep, score: original(commits, keep and keep + 1, score)
     )
 
 
-@defect("controller.commits", DURABLE, "resume-from-checkpoint")
+@defect("controller.handlers.commits", DURABLE, "resume-from-checkpoint")
 def latest_checkpoint_deleted(commits_: Any) -> None:
-    """with num_to_keep=1 the latest checkpoint goes, and nothing refuses it"""
-    fold, retention = commits_.fold, commits_.retention
+    """with num_to_keep=1 the latest checkpoint is deleted, and nothing refuses that"""
+    fold, retention = commits_.run_state, commits_.retention
 
     def make(original: Any) -> Any:
         def deleted(state: Any, record: Any) -> Any:
@@ -151,9 +166,11 @@ def latest_checkpoint_deleted(commits_: Any) -> None:
             if name != commits[-1].checkpoint:
                 return original(state, record)
             return fold.replace(
-                state, next_number=state.next_number + 1, commits=commits.without(len(commits) - 1),
+                state,
+                next_number=state.next_number + 1,
+                commits=commits.without(len(commits) - 1),
                 deleted=state.deleted.appended(name),
-            )  # fmt: skip
+            )
 
         return deleted
 
@@ -164,9 +181,9 @@ def latest_checkpoint_deleted(commits_: Any) -> None:
     replace(retention, "expired", lambda original: expired)
 
 
-@defect("controller.commits", DURABLE)
+@defect("controller.handlers.commits", DURABLE)
 def deleted_before_recorded(commits: Any) -> None:
-    """an old checkpoint's files go before the log says so"""
+    """files of an old checkpoint are deleted before the log records it"""
 
     def make(original: Any) -> Any:
         def commit(m: Any, index: int) -> None:
@@ -178,27 +195,27 @@ def deleted_before_recorded(commits: Any) -> None:
     replace(commits, "_commit", make)
 
 
-@defect("collection", "no-leaks", experiment="driver-sigkill-upload")
+@defect("checkpoints.garbage", "no-leaks", experiment="driver-sigkill-upload")
 def uploads_never_collected(collection: Any) -> None:
-    """what attempts uploaded and never committed stays for ever"""
+    """uploads that were never committed are never removed"""
     replace(collection, "_attempt_of", lambda original: lambda name: None)
 
 
-@defect("collection", DURABLE, experiment="worker-crash")
+@defect("checkpoints.garbage", DURABLE, experiment="worker-crash")
 def live_checkpoints_collected(collection: Any) -> None:
-    """the collector of uploads that were never committed does not look which were"""
+    """the collector removes committed checkpoints too"""
     replace(collection, "_kept", lambda original: lambda state: set())
 
 
-@defect("transfer", "failure-budget", experiment="checkpoint-corrupt", tried="local")
+@defect("checkpoints.verify", "failure-budget", experiment="checkpoint-corrupt", tried="local")
 def no_checksum_on_restore(transfer: Any) -> None:
-    """what the storage gives is taken for what was committed"""
-    replace(transfer, "_believe", lambda original: lambda commit, file, read: read() and None)
+    """checksums are not compared on restore"""
+    replace(transfer, "_believe", lambda original: lambda *known: known[-1]() and None)
 
 
-@defect("controller.endings", "sample-accounting")
+@defect("controller.handlers.endings", "sample-accounting")
 def final_metrics_mangled(endings: Any) -> None:
-    """text among a run's final metrics is cut after eight characters"""
+    """text in the final metrics is cut after eight characters"""
 
     def make(original: Any) -> Any:
         def finished(*, metrics: Any, **fields: Any) -> Any:

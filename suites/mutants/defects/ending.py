@@ -11,35 +11,45 @@ from shaketable.suites.mutants.defining import defect, replace
 TRUTHFUL = "truthful-ending"
 
 
-@defect("controller.leasing", TRUTHFUL, experiment="worker-crash-beyond-budget")
+@defect("controller.handlers.leasing", TRUTHFUL, experiment="worker-crash-beyond-budget")
 def success_on_failure(leasing: Any) -> None:
-    """fit() returns as if the run had finished when it has failed"""
+    """fit() returns a result although the run has failed"""
     _say_instead(leasing, "failed", "finished")
 
 
-@defect("controller.leasing", TRUTHFUL, experiment="driver-sigterm")
+@defect("controller.handlers.leasing", TRUTHFUL, experiment="driver-sigterm")
 def interrupt_called_a_failure(leasing: Any) -> None:
-    """a run that SIGTERM interrupted says that it has failed"""
+    """a run that SIGTERM interrupted reports a failure"""
     _say_instead(leasing, "interrupted", "failed")
 
 
-@defect("controller.leasing", TRUTHFUL, experiment="worker-crash-beyond-budget")
+@defect("controller.handlers.leasing", TRUTHFUL, experiment="worker-crash-beyond-budget")
 def failure_not_recorded(leasing: Any) -> None:
-    """a run that is out of its budget ends without a record"""
-    replace(
-        leasing, "fail", lambda original: lambda m, error: leasing.finish(m, leasing.FAILED, "failed", error)
-    )
+    """a run with a spent budget ends without a record"""
+    replace(leasing, "fail", lambda original: lambda m, error: leasing.finish(m, "failed", error))
 
 
-@defect("attempt", TRUTHFUL)
+@defect("controller.attempt", TRUTHFUL)
 def finished_with_the_first_rank(attempt: Any) -> None:
-    """a run is finished when the first of its ranks has returned and the others are gone"""
+    """a run counts as finished when its first rank has returned and the others are gone"""
     replace(attempt.Attempt, "all_finished", lambda original: property(lambda self: self.any_finished))
     replace(
-        attempt.Attempt,
-        "all_stopped",
-        lambda original: property(lambda self: original.fget(self) or self.any_finished),
+        attempt.Attempt, "all_stopped", lambda original: property(lambda self: original.fget(self) or self.any_finished)
     )
+
+
+@defect("controller.attempt", TRUTHFUL)
+def refused_checkpoints_not_named(attempt: Any) -> None:
+    """a finished run does not say which of its checkpoints were never committed"""
+
+    def make(original: Any) -> Any:
+        def refused(of: Any, rank: int, index: int, why: str) -> None:
+            original(of, rank, index, why)
+            of.uncommitted.clear()
+
+        return refused
+
+    replace(attempt, "refused", make)
 
 
 def _say_instead(leasing: Any, truth: str, lie: str) -> None:
@@ -53,3 +63,18 @@ def _say_instead(leasing: Any, truth: str, lie: str) -> None:
         return finish
 
     replace(leasing, "finish", make)
+
+
+@defect("controller.handlers.commits", TRUTHFUL, experiment="worker-crash")
+def commits_with_the_metrics_before(commits: Any) -> None:
+    """a commit is recorded with the metrics of the commit before it"""
+
+    def make(original: Any) -> Any:
+        def commit(m: Any, index: int) -> None:
+            candidate, latest = m.live.candidates[index], m.run.latest
+            candidate.metrics = latest.metrics if latest is not None else candidate.metrics
+            original(m, index)
+
+        return commit
+
+    replace(commits, "_commit", make)

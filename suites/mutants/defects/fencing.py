@@ -12,9 +12,9 @@ from shaketable.suites.mutants.defining import RUNTIME, defect, replace, replace
 WRITER = "single-writer"
 
 
-@defect("runlog", WRITER, experiment="two-drivers")
+@defect("log.run_log", WRITER, experiment="two-drivers")
 def fence_ignored(runlog: Any) -> None:
-    """what should have stopped a superseded driver is written behind the other's records"""
+    """a superseded driver writes its record behind those of the newer driver"""
 
     def make(original: Any) -> Any:
         def append(self: Any, record: Any) -> Any:
@@ -33,40 +33,38 @@ def fence_ignored(runlog: Any) -> None:
     replace(runlog.RunLog, "check_fence", lambda original: lambda self: None)
 
 
-@defect("controller.leasing", WRITER, "liveness", "runtime")
+@defect("controller.handlers.leasing", WRITER, "liveness", "runtime")
 def fence_not_obeyed(leasing: Any) -> None:
-    """a driver that has met the fence stays, with everything that it holds"""
+    """a fenced driver keeps running, and keeps everything that it holds"""
 
     def make(original: Any) -> Any:
-        def finish(m: Any, state: Any, outcome: str, *rest: Any, **known: Any) -> None:
-            if outcome == "fenced":
-                m.state = state
-            else:
-                original(m, state, outcome, *rest, **known)
+        def finish(m: Any, outcome: str, *rest: Any, **known: Any) -> None:
+            if outcome != "fenced":
+                original(m, outcome, *rest, **known)
 
         return finish
 
     replace(leasing, "finish", make)
 
 
-@defect("storage", WRITER, "truthful-ending", "durability", experiment="two-drivers", tried="local")
-def log_written_in_place(storage: Any) -> None:
-    """a record is written in place, over whatever is there"""
+@defect("storage.local", WRITER, "truthful-ending", "durability", experiment="two-drivers", tried="local")
+def log_written_in_place(local_store: Any) -> None:
+    """a record is written in place, over an existing one"""
 
     def in_place(path: Any, data: bytes) -> bool:
         path.write_bytes(data)
         return True
 
-    replace(storage, "create_once", lambda original: in_place)
+    replace(local_store, "create_once", lambda original: in_place)
 
 
-@defect("runlog", WRITER)
+@defect("log.run_log", WRITER)
 def fence_checked_at_appends_only(runlog: Any) -> None:
-    """a driver that has nothing to write never learns that another has taken over"""
+    """a driver that writes nothing never notices that another one has taken over"""
     replace(runlog.RunLog, "check_fence", lambda original: lambda self: None)
 
 
-@defect("runlog", WRITER, "truthful-ending")
+@defect("log.run_log", WRITER, "truthful-ending")
 def lost_answer_written_again(runlog: Any) -> None:
     """a record whose answer was lost is written again as a new one"""
 
@@ -86,9 +84,9 @@ def lost_answer_written_again(runlog: Any) -> None:
     replace(runlog.RunLog, "append", make)
 
 
-@defect("runlog", "truthful-ending", "liveness")
+@defect("log.run_log", "truthful-ending", "liveness")
 def lost_answer_taken_for_a_rival(runlog: Any) -> None:
-    """a driver does not know its own record again after its answer was lost, and leaves"""
+    """a driver whose answer was lost takes its own record for another driver's, and stops"""
 
     def make(original: Any) -> Any:
         def stamped(self: Any, record: Any) -> Any:
@@ -100,10 +98,10 @@ def lost_answer_taken_for_a_rival(runlog: Any) -> None:
     replace(runlog.RunLog, "_stamped", make)
 
 
-@defect("runlog", WRITER, experiment="driver-sigkill")
+@defect("log.run_log", WRITER, experiment="driver-sigkill")
 def term_not_raised(runlog: Any) -> None:
-    """a driver opens a run with the term of the driver before"""
-    fold: Any = importlib.import_module(f"{RUNTIME}.fold")
+    """a driver opens a run with the term of the previous driver"""
+    fold: Any = importlib.import_module(f"{RUNTIME}.log.run_state")
 
     def make_rule(original: Any) -> Any:
         def opened(state: Any, record: Any) -> Any:
@@ -125,9 +123,9 @@ def term_not_raised(runlog: Any) -> None:
     replace(runlog, "_opening", make_opening)
 
 
-@defect("fold", WRITER, experiment="driver-sigkill")
+@defect("log.run_state", WRITER, experiment="driver-sigkill")
 def open_attempt_forgotten(fold: Any) -> None:
-    """what the driver before left open is not ended by the next one"""
+    """a new driver does not end the attempt that the previous one left open"""
 
     def make(original: Any) -> Any:
         return lambda state, record: fold.replace(original(state, record), open_attempt=None)
@@ -135,10 +133,10 @@ def open_attempt_forgotten(fold: Any) -> None:
     replace_item(fold._RULES, fold.Opened, make)
 
 
-@defect("runlog", WRITER)
+@defect("log.run_log", WRITER)
 def finished_run_reopened(runlog: Any) -> None:
-    """a run that has finished is opened and run once more"""
-    fold: Any = importlib.import_module(f"{RUNTIME}.fold")
+    """a finished run is run again"""
+    fold: Any = importlib.import_module(f"{RUNTIME}.log.run_state")
 
     def unfinished(state: Any) -> Any:
         return msgspec.structs.replace(state, outcome="failed") if state.outcome == "finished" else state
@@ -161,7 +159,7 @@ def finished_run_reopened(runlog: Any) -> None:
     replace(fold, "_check_common", make_check)
 
 
-@defect("agent", "liveness", WRITER, experiment="driver-frozen", tried="local", within_s=90)
+@defect("agent.actor", "liveness", WRITER, experiment="driver-frozen", tried="local", within_s=90)
 def lease_not_given_back(agent: Any) -> None:
-    """an agent that has heard no driver for longer than its lease ends, and the placement group stays"""
+    """an agent without a driver ends, but its placement group stays"""
     replace(agent, "_give_back", lambda original: lambda lease: None)

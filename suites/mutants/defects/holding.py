@@ -9,7 +9,7 @@ from shaketable.suites.mutants.defining import defect, replace, replace_item
 
 @defect("controller.core", "liveness", "grow-back")
 def hold_at_a_report_that_has_been(core: Any) -> None:
-    """all ranks are asked to stop at a report that some have returned from"""
+    """a hold is set at a report from which some ranks have returned already"""
 
     def make(original: Any) -> Any:
         def answered(m: Any, event: Any) -> None:
@@ -24,7 +24,7 @@ def hold_at_a_report_that_has_been(core: Any) -> None:
     replace_item(core.HANDLERS, core.ev.HoldAnswered, make)
 
 
-@defect("controller.holding", "grow-back")
+@defect("controller.handlers.holding", "grow-back")
 def replacement_not_awaited(holding: Any) -> None:
-    """an announced node is left as soon as there is a commit, although its replacement is on the way"""
+    """a draining node is left although its replacement is about to be ready"""
     replace(holding, "_staying_until_s", lambda original: lambda m, threat, hold_s: m.now)

@@ -18,9 +18,9 @@ def resume_from_scratch(session: Any) -> None:
     replace(session.Session, "get_checkpoint", lambda original: lambda self: None)
 
 
-@defect("controller.starting", RESUME, experiment="worker-crash")
+@defect("controller.handlers.starting", RESUME, experiment="worker-crash")
 def resume_not_passed_on(starting: Any) -> None:
-    """the record of an attempt names its checkpoint, the agents are not told"""
+    """the record of an attempt names its checkpoint, but the agents do not get it"""
 
     def make(original: Any) -> Any:
         def start(m: Any, decision: Any) -> None:
@@ -32,23 +32,21 @@ def resume_not_passed_on(starting: Any) -> None:
     replace(starting, "_start", make)
 
 
-@defect("fold", RESUME, experiment="worker-crash")
+@defect("log.run_state", RESUME, experiment="worker-crash")
 def resume_from_an_older_commit(fold: Any) -> None:
     """the commit before the latest counts as the latest"""
-    replace(
-        fold.RunState, "latest", lambda original: property(lambda self: [None, *self.commits[-2:]][:2][-1])
-    )
+    replace(fold.RunState, "latest", lambda original: property(lambda self: [None, *self.commits[-2:]][:2][-1]))
 
 
-@defect("fold", RESUME)
+@defect("log.run_state", RESUME)
 def corruption_begins_from_scratch(fold: Any) -> None:
-    """where every checkpoint has turned out corrupt, the run silently begins again"""
+    """if every checkpoint is corrupt, the run silently starts from scratch"""
     replace(fold.RunState, "all_corrupt", lambda original: property(lambda self: False))
 
 
-@defect("runlog", RESUME, "world-size-bounds", experiment="log-lost", tried="local")
+@defect("log.run_log", RESUME, "world-size-bounds", experiment="log-lost", tried="local")
 def lost_log_begins_from_scratch(runlog: Any) -> None:
-    """where the log is gone and checkpoints are there, the run silently begins again"""
+    """if the log is lost and checkpoints exist, the run silently starts from scratch"""
 
     def make(original: Any) -> Any:
         return lambda path, state, configuration, change, has_checkpoints: original(
@@ -58,20 +56,23 @@ def lost_log_begins_from_scratch(runlog: Any) -> None:
     replace(runlog, "_opening", make)
 
 
-@defect("controller.endings", "durability", RESUME, experiment="driver-sigkill-upload")
+@defect("controller.handlers.endings", "durability", RESUME, experiment="driver-sigkill-upload")
 def resume_from_an_uncommitted_upload(endings: Any) -> None:
-    """what was still being uploaded when an attempt ended is committed as it is"""
+    """an incomplete upload is committed when its attempt ends"""
 
     def make(original: Any) -> Any:
         def close(m: Any, ending: Any) -> None:
             for index, candidate in sorted(m.live.candidates.items()):
                 m.append(
                     endings.rec.CheckpointCommitted(
-                        term=m.run.term, attempt=m.live.number, index=index, metrics={},
+                        term=m.run.term,
+                        attempt=m.live.number,
+                        index=index,
+                        metrics={},
                         files=[file for files in candidate.votes.values() for file in files],
-                        checkpoint=endings.fold.checkpoint_name(index, m.run.term, m.live.number),
+                        checkpoint=endings.run_state.checkpoint_name(index, m.run.term, m.live.number),
                     )
-                )  # fmt: skip
+                )
             original(m, ending)
 
         return close
@@ -79,9 +80,9 @@ def resume_from_an_uncommitted_upload(endings: Any) -> None:
     replace(endings, "close", make)
 
 
-@defect("controller.starting", RESUME, experiment="worker-crash")
+@defect("controller.handlers.starting", RESUME, experiment="worker-crash")
 def report_number_reused(starting: Any) -> None:
-    """the first report after a resume has the number of the report that was committed"""
+    """the first report after a resume reuses the number of the committed one"""
 
     def make(original: Any) -> Any:
         def attempt(*, first_index: int, **fields: Any) -> Any:
@@ -92,7 +93,7 @@ def report_number_reused(starting: Any) -> None:
     replace(starting, "Attempt", make)
 
 
-@defect("fold", "single-writer", experiment="driver-sigkill")
+@defect("log.run_state", "single-writer", experiment="driver-sigkill")
 def attempt_number_reused(fold: Any) -> None:
     """each driver counts its attempts from 1"""
 
@@ -103,9 +104,9 @@ def attempt_number_reused(fold: Any) -> None:
     replace(fold.RunState, "last_attempt", lambda original: property(last_attempt))
 
 
-@defect("controller.starting", "world-size-bounds", experiment="worker-crash")
+@defect("controller.handlers.starting", "world-size-bounds", experiment="worker-crash")
 def rank_order_stale(starting: Any) -> None:
-    """ranks are given out in another order than the attempt's record says"""
+    """ranks are assigned in another order than the attempt's record says"""
 
     def make(original: Any) -> Any:
         def start(m: Any, decision: Any) -> None:

@@ -41,39 +41,39 @@ def _also_count(slices: Any, enough: Callable[[Any, Any], bool]) -> None:
                 if name not in names and enough(group, shape)
             ]
             whole = sorted((*counted.whole, *more), key=lambda each: each.name)
-            return slices.Count(tuple(whole), counted.left_out, counted.broken)
+            return slices.Count(tuple(whole), counted.skipped, counted.broken)
 
         return count
 
     replace(slices, "count", make)
 
 
-@defect("slices", ATOMIC, LIVE, GROWS, on_slices=True)
+@defect("tpu.slices", ATOMIC, LIVE, GROWS, on_slices=True)
 def half_slice_counted(slices: Any) -> None:
-    """a slice that lacks hosts counts like a whole one"""
+    """a slice with missing hosts counts as whole"""
     _also_count(slices, lambda group, shape: len(group) < shape.hosts)
 
 
-@defect("slices", ATOMIC, LIVE, GROWS, on_slices=True)
+@defect("tpu.slices", ATOMIC, LIVE, GROWS, on_slices=True)
 def head_only_match(slices: Any) -> None:
-    """a slice counts as soon as its worker 0 is there"""
+    """a slice counts as soon as its worker 0 is alive"""
     _also_count(slices, lambda group, shape: any(host.worker == "0" for host in group))
 
 
-@defect("slices", LIVE, GROWS, on_slices=True)
+@defect("tpu.slices", LIVE, GROWS, on_slices=True)
 def busy_slice_counted(slices: Any) -> None:
     """a slice counts although somebody else holds chips of it"""
     _count_as_if(slices, lambda host, shape: _but(host, free=host.chips))
 
 
-@defect("capacity", "failure-budget", LIVE, GROWS, on_slices=True)
+@defect("controller.capacity", "failure-budget", LIVE, GROWS, on_slices=True)
 def draining_host_counted(capacity: Any) -> None:
-    """a slice counts as long as not all of its hosts have been announced to go"""
+    """a slice counts until all of its hosts are draining"""
 
     def make(original: Any) -> Any:
         def judge(self: Any, node_id: str) -> None:
             units = self._on.get(node_id, {}).values()
-            if self.dead(node_id) or all(self.doomed(node) for unit in units for node in unit.nodes):
+            if self.dead(node_id) or all(self.draining(node) for unit in units for node in unit.nodes):
                 original(self, node_id)
 
         return judge
@@ -81,37 +81,37 @@ def draining_host_counted(capacity: Any) -> None:
     replace(capacity.Capacity, "_judge", make)
 
 
-@defect("slices", ATOMIC, on_slices=True)
+@defect("tpu.slices", ATOMIC, on_slices=True)
 def topology_ignored(slices: Any) -> None:
-    """slices are told apart by their pod type only"""
+    """the topology of a slice is not checked, only its pod type"""
     _count_as_if(slices, lambda host, shape: _but(host, topology=shape.topology))
 
 
-@defect("slices", ATOMIC, on_slices=True)
+@defect("tpu.slices", ATOMIC, on_slices=True)
 def foreign_slice_counted(slices: Any) -> None:
     """a slice counts although its hosts are of another generation"""
     _count_as_if(slices, lambda host, shape: _but(host, pod_type=shape.pod_type))
 
 
-@defect("slices", BUDGET, on_slices=True)
+@defect("tpu.slices", BUDGET, on_slices=True)
 def tier_of_slices_ignored(slices: Any) -> None:
     """a slice counts whatever the tier of its hosts"""
     _count_as_if(slices, lambda host, shape: _but(host, lacks=""))
 
 
-@defect("allotment", LIVE, GROWS, BUDGET, on_slices=True)
+@defect("driver.slice_assignment", LIVE, GROWS, BUDGET, on_slices=True)
 def no_exclusion(allotment: Any) -> None:
-    """a slice that could not be had, or on which agents do not start, is taken again at once"""
+    """a slice that could not be reserved, or on which agents do not start, is tried again at once"""
     replace(allotment.Allotment, "exclude", lambda original: lambda self, unit, now: None)
 
 
-@defect("controller.leasing", LIVE, GROWS, on_slices=True)
+@defect("controller.handlers.leasing", LIVE, GROWS, on_slices=True)
 def release_after_counting(leasing: Any) -> None:
-    """a slice that has lost a host is kept: what is left of it never counts again, whoever joins it"""
+    """a slice that has lost a host is kept, so it never counts again"""
     replace(leasing, "leave_if_lost", lambda original: lambda m, unit: None)
 
 
-@defect("units", ATOMIC, on_slices=True)
+@defect("controller.unit_index", ATOMIC, on_slices=True)
 def rank_by_name_not_id(units: Any) -> None:
     """ranks follow the names of the hosts, not their worker ids"""
 
@@ -126,7 +126,7 @@ def rank_by_name_not_id(units: Any) -> None:
 
 @defect("backends.jax", ATOMIC, on_slices=True)
 def stale_megascale(jax: Any) -> None:
-    """what a host inherited of MEGASCALE_* stays in the environment of its workers"""
+    """inherited MEGASCALE_* variables stay in the environment of the workers"""
 
     def make(original: Any) -> Any:
         def with_slices(environment: Any, *where: Any) -> None:

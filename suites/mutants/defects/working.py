@@ -7,15 +7,15 @@ from typing import Any
 from shaketable.suites.mutants.defining import defect, replace
 
 
-@defect("agentloop", "liveness", "grow-back", experiment="node-added", tried="local", within_s=60)
+@defect("agent.loop", "liveness", "grow-back", experiment="node-added", tried="local", within_s=60)
 def workers_not_killed(agentloop: Any) -> None:
-    """workers of an attempt that is over are left alone"""
+    """workers of an ended attempt are not killed"""
     replace(agentloop, "_killpg", lambda original: lambda pid: None)
 
 
 @defect("session", "metrics-match", experiment="torch-ddp-worker-crash", tried="local")
 def restored_without_momentum(session: Any) -> None:
-    """of a restored checkpoint the optimizer's momentum is missing"""
+    """the optimizer's momentum is not restored from a checkpoint"""
 
     def make(original: Any) -> Any:
         def get_checkpoint(self: Any) -> Any:

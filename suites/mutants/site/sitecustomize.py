@@ -30,7 +30,8 @@ class Watcher:
     ) -> ModuleSpec | None:
         if self._busy or not (name == "ray" or name.startswith(WATCHED)):
             return None
-        self._busy = True  # the search below comes by here again
+        # the search below comes by here again
+        self._busy = True
         try:
             spec = importlib.util.find_spec(name)
         finally:

@@ -1,0 +1,70 @@
+"""Who is to blame: a charged ending names a rank and a node that one of its faults hit, with a cause that such a fault
+can have. A part of failure-budget, for subjects whose log names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shaketable.chaos.fault_kinds import FAILURES, PREEMPTIONS, kind_of
+from shaketable.chaos.history.entries import End
+from shaketable.chaos.history.events import FaultInjected
+from shaketable.chaos.history.view import Attempt, History
+from shaketable.chaos.invariants.ledger import OWN_FAILURE, expected
+
+NAMED = (FAILURES, PREEMPTIONS)
+
+
+def wrongly_blamed(history: History) -> str | None:
+    if history.subject != "bundled" or not history.has_log:
+        return None
+    ended = ((attempt, attempt.end) for attempt in history.attempts if attempt.end is not None)
+    found = (_wrong(history, attempt, end) for attempt, end in ended if end.account in NAMED)
+    return next(filter(None, found), None)
+
+
+def _wrong(history: History, attempt: Attempt, end: End) -> str | None:
+    numbers = {reason.fault for reason in expected(history, attempt).faults if reason.account == end.account}
+    faults = [event for event in history.all(FaultInjected) if event.fault in numbers]
+    own = OWN_FAILURE in numbers
+    places = {place for fault in faults for place in _places(history, attempt, fault)}
+    if own:
+        rank = int(history.settings(attempt.start.term).job_config.get("fail_rank", 0))
+        places |= {place for place in attempt.start.members if place[0] == rank}
+    if end.account == PREEMPTIONS and end.rank is None:
+        # left in time, for a notice that may be of several nodes
+        return None
+    if any(not fault.ranks and not fault.nodes for fault in faults):
+        # whom it hit is not on record
+        return None
+    if (end.rank, end.node_id) not in places:
+        hit = ", ".join(f"rank {rank} on node {str(node)[:8]}" for rank, node in sorted(places)) or "nobody"
+        return (
+            f"{attempt.name} ended {end.cause} by rank {end.rank} on node {str(end.node_id)[:8]} ({end.place}),"
+            f" hit was {hit}"
+        )
+    causes = frozenset[str]().union(*(kind_of(fault.name).causes for fault in faults))
+    if not all(kind_of(fault.name).causes for fault in faults):
+        # a fault of another package that does not say
+        return None
+    if end.account == FAILURES and end.cause not in causes | ({"worker_error"} if own else set()):
+        return f"{attempt.name} ended {end.cause} ({end.place}), by {_names(faults)} it ends {_listed(causes)}"
+    return None
+
+
+def _places(history: History, attempt: Attempt, fault: FaultInjected) -> Iterator[tuple[int, str]]:
+    """Ranks of this attempt, with their nodes, that a fault hit; of a fault near its border by where they ran."""
+    of = history.attempt(fault.term, fault.attempt) or attempt
+    nodes = {node.node_id for node in history.nodes if node.node in fault.nodes}
+    hit_nodes = nodes or {node for rank, node in of.start.members if rank in fault.ranks}
+    for rank, node in attempt.start.members:
+        if (of is attempt and rank in fault.ranks) or node in hit_nodes:
+            yield rank, node
+
+
+def _names(faults: list[FaultInjected]) -> str:
+    return " and ".join(sorted({fault.name for fault in faults}))
+
+
+def _listed(causes: frozenset[str]) -> str:
+    return " or ".join(sorted(causes))

@@ -1,0 +1,1 @@
+"""One real experiment from start to end: cluster, baseline run, driver, faults, leak check."""

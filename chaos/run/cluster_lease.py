@@ -1,0 +1,40 @@
+"""The cluster that a configuration asks for: one of the harness's own, or an existing one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from shaketable.chaos.plan import Configuration, tier_of
+from shaketable.clusters.protocol import Cluster, Shape
+from shaketable.clusters.slice_states import Slices, SliceState
+
+# brings ray
+if TYPE_CHECKING:
+    from shaketable.clusters.local.pool import ClusterPool
+
+
+@contextmanager
+def leased(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
+    """As long as it is needed. Raises ClusterError where it cannot be had."""
+    if not configuration.attach:
+        with pool.lease(shape_of(configuration)) as cluster:
+            yield cluster
+        return
+    from shaketable.clusters.attached.cluster import AttachedCluster
+
+    with AttachedCluster(configuration.attach, shape_of(configuration)) as attached:
+        yield attached
+
+
+def shape_of(configuration: Configuration) -> Shape:
+    """With slices: all whole where it does not say what they are."""
+    if not configuration.topology:
+        numbers = range(1, configuration.nodes + 1) if configuration.tiers else ()
+        return Shape(configuration.nodes, tiers=tuple(tier_of(configuration.tiers, n) for n in numbers))
+    whole: SliceState = "whole"
+    states = configuration.slices or (whole,) * (configuration.nodes // configuration.hosts_per_slice)
+    generation = configuration.accelerator_type.lower().removeprefix("tpu-")
+    slices = Slices(generation, configuration.topology, configuration.chips_per_host, states)
+    return Shape(configuration.nodes, slices=slices)

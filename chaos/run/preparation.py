@@ -1,0 +1,92 @@
+"""An experiment made ready to run: its faults armed, and everything that it needs looked for, before anything is
+started. What is wrong by then is its author's to put right, and no verdict.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shaketable.chaos.errors import ExperimentError, shown
+from shaketable.chaos.faults import FAULTS
+from shaketable.chaos.faults.arming import arm
+from shaketable.chaos.injection.life_cycle import Armed
+from shaketable.chaos.job_kinds import is_command
+from shaketable.chaos.plan import Configuration, Plan
+
+# module that an experiment may need -> the extra that brings it
+MODULES = {"torch": "torch", "orbax": "jax", "pyarrow": "ray-train", "moto": "storage", "aiohttp": "storage"}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A `plan` with its faults `armed`, for one run of it. `document`: the experiment file that says so, and the
+    `variables` that it was resolved with; such a one runs through Chaos Toolkit. None: it comes from Python."""
+
+    plan: Plan
+    armed: tuple[Armed, ...]
+    document: Mapping[str, Any] | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def prepare(
+    plan: Plan, document: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None
+) -> Prepared:
+    """Raises ExperimentError that names what is wrong or missing, and what to do."""
+    armed = tuple(arm(plan))
+    for problem in (*missing_extras(plan.configuration), *out_of_reach(plan), *out_of_the_world(plan)):
+        raise ExperimentError(problem)
+    return Prepared(plan, armed, document, variables or {})
+
+
+def missing_extras(configuration: Configuration) -> Iterator[str]:
+    """Each module that this experiment needs and that is not installed, with the line that installs it."""
+    served = configuration.storage == "s3" and configuration.cluster != "simulated"
+    needed = {
+        "torch": configuration.job.endswith(":torch_ddp"),
+        "orbax": configuration.job.endswith(":jax_sharded"),
+        "pyarrow": configuration.subject == "ray-train",
+        "moto": served,
+        "aiohttp": served,
+    }
+    for module, extra in MODULES.items():
+        if needed[module] and importlib.util.find_spec(module) is None:
+            yield f"{module} is not installed: pip install 'shaketable[{extra}]'"
+
+
+def out_of_reach(plan: Plan) -> Iterator[str]:
+    """What cannot be had on a cluster that somebody else has started."""
+    address = plan.configuration.attach
+    if address and plan.configuration.storage != "directory":
+        yield (f"storage: {plan.configuration.storage} is on the harness's machine only; use storage: directory")
+    able = ", ".join(sorted(name for name, fault in FAULTS.items() if fault.anywhere))
+    for number, fault in enumerate(plan.faults):
+        if address and not FAULTS[fault.name].anywhere:
+            yield (
+                f"fault {number} ({fault.name}) needs more than Ray itself can do, and the cluster at"
+                f" {address} is not the harness's own; there are {able}. Use cluster: local"
+            )
+
+
+def out_of_the_world(plan: Plan) -> Iterator[str]:
+    """Workers and nodes that there will never be. (The bounds of a script are its own trainer's.)"""
+    configuration = plan.configuration
+    if is_command(configuration.job) or configuration.attach or configuration.topology:
+        return
+    least, most = configuration.bounds
+    nodes = configuration.nodes + sum(FAULTS[fault.name].makes_good == "node" for fault in plan.faults)
+    if nodes < least:
+        yield (
+            f"nodes: {nodes} cannot hold the {least} workers that num_workers asks for at least, one on each:"
+            f" use nodes: {least}, or a smaller minimum"
+        )
+    for number, fault in enumerate(plan.faults):
+        for kind, there_are in (("rank", most), ("node", nodes + 1)):
+            if (fault.target or {}).get(kind, 0) >= there_are:
+                first = 0 if kind == "rank" else 1
+                yield (
+                    f"fault {number} ({fault.name}): target {shown(fault.target)}: there are {kind}s {first} to"
+                    f" {there_are - 1}, by {'num_workers' if kind == 'rank' else 'nodes and add_node'}"
+                )

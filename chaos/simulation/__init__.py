@@ -1,0 +1,1 @@
+"""One experiment in virtual time: the real controller and log, everything else simulated."""

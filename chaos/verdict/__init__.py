@@ -1,0 +1,1 @@
+"""From a history to a verdict, for an experiment and for a recorded production run. Pure."""

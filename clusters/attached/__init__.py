@@ -1,0 +1,1 @@
+"""An existing Ray cluster that the harness did not start."""

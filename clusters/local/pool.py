@@ -1,0 +1,139 @@
+"""Clusters that are used again, because starting one takes seconds and an experiment often takes less.
+
+A lease yields a cluster that the next run cannot tell from a new one: exactly the asked number of worker nodes, all
+alive in Ray's own view, nothing left over by the run before. What cannot be brought there quickly is thrown away, for a
+wrong verdict costs more than a new cluster.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from shaketable.clusters.local.cluster import LocalCluster
+from shaketable.clusters.protocol import ClusterError, Shape
+
+# after a run: its driver's death has to reach Ray's tables. A new cluster takes about 6 s
+BECOMES_CLEAN_S = 3.0
+# an idle node that was sent SIGTERM is dead in Ray's view within a second
+LEAVES_S = 5.0
+LOOK_S = 0.05
+
+
+class ClusterPool:
+    """Use as a context manager, or call `close()`. Leases may be taken from several threads at once.
+
+    `idle_limit` is how many clusters may wait for the next lease; each costs about 1 GiB.
+    """
+
+    def __init__(self, start: Callable[[Shape], LocalCluster] = LocalCluster, *, idle_limit: int = 1) -> None:
+        self._start = start
+        self._idle_limit = idle_limit
+        self._lock = threading.Lock()
+        self._idle: list[LocalCluster] = []
+        self._closed = False
+
+    @contextmanager
+    def lease(self, shape: Shape) -> Iterator[LocalCluster]:
+        cluster = self._reused(shape) or self._start(shape)
+        returned = False
+        try:
+            yield cluster
+            returned = True
+        finally:
+            # After an error nobody knows what the cluster went through.
+            if not (returned and shape.plain and self._take_back(cluster)):
+                cluster.close()
+
+    # -- taking
+
+    def _reused(self, shape: Shape) -> LocalCluster | None:
+        while (cluster := self._next_idle(shape)) is not None:
+            if _made_ready(cluster, shape):
+                return cluster
+            cluster.close()
+        return None
+
+    def _next_idle(self, shape: Shape) -> LocalCluster | None:
+        """The idle cluster that needs the fewest nodes started or stopped. One with slices or tiers is always new."""
+        if not shape.plain:
+            return None
+        with self._lock:
+            if self._closed:
+                raise ClusterError("this pool of clusters is closed: take leases before closing it")
+            fitting = [one for one in self._idle if one.shape.cpus_per_node == shape.cpus_per_node]
+            if not fitting:
+                return None
+            best = min(fitting, key=lambda one: abs(len(one.nodes()) - shape.nodes))
+            self._idle.remove(best)
+            return best
+
+    # -- giving back
+
+    def _take_back(self, cluster: LocalCluster) -> bool:
+        if not _becomes_clean(cluster):
+            return False
+        with self._lock:
+            room = not self._closed and len(self._idle) < self._idle_limit
+            if room:
+                self._idle.append(cluster)
+            return room
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """The clusters that nobody uses now: each takes memory and some CPU time. The next lease starts another."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for cluster in idle:
+            cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _becomes_clean(cluster: LocalCluster) -> bool:
+    """Whether within `BECOMES_CLEAN_S` nothing is left to hold against it. False too when it does not even answer."""
+    deadline = time.monotonic() + BECOMES_CLEAN_S
+    try:
+        while cluster.defects():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_S)
+    except ClusterError:
+        return False
+    return True
+
+
+def _made_ready(cluster: LocalCluster, shape: Shape) -> bool:
+    try:
+        _resize(cluster, shape.nodes)
+    except ClusterError:
+        return False
+    return _becomes_clean(cluster) and len(cluster.nodes()) == shape.nodes
+
+
+def _resize(cluster: LocalCluster, wanted: int) -> None:
+    alive = cluster.nodes()
+    surplus = alive[wanted:]
+    # SIGTERM to all first: they leave side by side
+    for node in surplus:
+        cluster.signal_node(node.number, signal.SIGTERM)
+    for node in surplus:
+        cluster.wait_state(node.number, "dead", LEAVES_S)
+    cluster.forget_gone_nodes()
+    if (missing := wanted - len(alive)) > 0:
+        cluster.add_nodes(missing)

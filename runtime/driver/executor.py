@@ -1,0 +1,577 @@
+"""The executor: does what the controller says, and tells it what happened. One thread, one loop, one run.
+
+Commands are executed strictly in order, and what follows an AppendRecord waits until the record is durable; meanwhile
+events keep being handled and their commands queue up behind. The log is written on a thread of its own, Ray is talked
+to on another (`leases.py`); agents are heard and commanded over connections of our own, because Ray reports a lost
+node 14 s late and a broken connection shows it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import queue
+import secrets
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from shaketable.runtime import ray_internals
+from shaketable.runtime.agent import stacks
+from shaketable.runtime.agent.loop import AgentSpec
+from shaketable.runtime.clocks import as_wall_s
+from shaketable.runtime.config import RunConfig
+from shaketable.runtime.controller import Controller, Settings
+from shaketable.runtime.controller import events as ev
+from shaketable.runtime.driver.chores import Chores
+from shaketable.runtime.driver.doorkeeper import PAUSE_S, Doorkeeper
+from shaketable.runtime.driver.pipeline import Pipeline
+from shaketable.runtime.driver.placement import Leases
+from shaketable.runtime.driver.reservations import SliceReservations
+from shaketable.runtime.driver.slice_demand import RaysCoordinator, SliceDemand, bundle_of
+from shaketable.runtime.errors import Fenced, InternalError, LogViolation, NumberTaken, StorageError
+from shaketable.runtime.log.metrics import decode
+from shaketable.runtime.log.records import AnyRecord, AttemptEnded
+from shaketable.runtime.log.run_log import RunLog, append_settled
+from shaketable.runtime.storage import retries
+from shaketable.runtime.tpu.topology import SliceShape
+from shaketable.runtime.transport import messages as msg
+from shaketable.runtime.transport.wire import Channel, ChannelClosed
+
+_GOODBYE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is run: `task` is the cloudpickled (backend, function, config). `slices`: what a unit is on TPU."""
+
+    task: bytes
+    preload: tuple[str, ...]
+    bundle: dict[str, float]
+    sys_path: tuple[str, ...]
+    slices: SliceShape | None = None
+
+
+@dataclass(slots=True)
+class _Peer:
+    """A connected agent. `ready`: its fork server is warm; `unfit`: why it never will be. `rank` and `attempt`: the
+    worker it was last asked to fork."""
+
+    channel: Channel
+    agent: ev.AgentId
+    unit: ev.UnitId
+    place: int
+    node_id: str
+    heard_s: float
+    ready: bool = False
+    unfit: str = ""
+    attempt: int = 0
+    rank: int = 0
+
+
+@dataclass(slots=True)
+class _Round:
+    """One round of the control collective of an attempt."""
+
+    ranks: set[int] = field(default_factory=set)
+    data: bytes = b""
+
+
+class Executor:
+    """Runs one term of one run; `run()` returns how it ended."""
+
+    def __init__(self, job: Job, config: RunConfig, settings: Settings, log: RunLog) -> None:
+        self._job, self._config, self._settings, self._log = job, config, settings, log
+        self.controller = Controller(settings, log.state)
+        self._queue: queue.SimpleQueue[ev.Event | _Call] = queue.SimpleQueue()
+        self._pipeline = Pipeline(self._execute, self._append)
+        self._timers: dict[ev.Timer, float] = {}
+        self._peers: dict[ev.AgentId, _Peer] = {}
+        self._rounds: dict[tuple[int, int], _Round] = {}
+        self._outcome: ev.FinishRun | None = None
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._beat_s = max(0.1, min(2.0, config.heartbeat_timeout_s / 5))
+        self._last_turn_s = self._last_beat_s = self._fence_s = time.monotonic()
+        self._secret = secrets.token_bytes(32)
+        self._door = Doorkeeper(self._secret, lambda channel: self._post(_Call(lambda: self._welcome(channel))))
+        # When the door is opened again that was shut for want of descriptors.
+        self._reopen_s: float | None = None
+        self._log_calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._chores = Chores(log.run_path, self._warn)
+        self._run_id = log.run_id
+        self._state = str(self.controller.state)
+        self._retried, self._retry_totals = retries.RetryDelta(), retries.RetryTotals()
+        self._run_key = hashlib.sha256(str(log.run_path).encode()).hexdigest()[:16]
+
+    # ---- the loop
+
+    def run(self) -> ev.FinishRun:
+        host = ray_internals.node_ip()
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(socket.create_server((host, 0)))
+            spec = AgentSpec(host, listener.getsockname()[1], self._secret, 0, 0)
+            self._leases = Leases(self._post, spec, self._job.bundle, self._slices())
+            self._prepare(listener)
+            stack.callback(self._close)
+            # first of all, before anybody else can say anything
+            self._post(ev.Begin())
+            stack.enter_context(self._signals())
+            self._leases.start(self._guarded)
+            while self._outcome is None:
+                self._turn()
+            return self._outcome
+
+    def _slices(self) -> SliceReservations | None:
+        shape = self._job.slices
+        if shape is None:
+            return None
+        demand = SliceDemand(RaysCoordinator(f"shaketable-{self._run_key}"), bundle_of(shape), self._warn)
+        return SliceReservations(shape, self._job.bundle, demand)
+
+    def _prepare(self, listener: socket.socket) -> None:
+        for sock in (self._wake_in, self._wake_out, listener):
+            sock.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, self._on_wake)
+        self._listener = listener
+        self._listen(listener)
+        threading.Thread(target=self._guarded(self._write_log), name="shaketable-log", daemon=True).start()
+        self._chores.finish_deletes(self._log.state.deleted)
+        self._chores.start(self._guarded)
+
+    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """For a thread of ours: whatever ends it unforeseen ends the run, which would wait for it for ever."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001  (the outermost boundary: the loop raises it)
+                name = threading.current_thread().name
+                self._post(_Call(functools.partial(self._crash, name, error)))
+
+        return guarded
+
+    @staticmethod
+    def _crash(thread: str, error: BaseException) -> None:
+        raise InternalError(
+            f"a bug in the runtime ended its thread {thread}: {type(error).__name__}: {error}. What is committed is"
+            " safe: launch the same name again to go on from it, and report this with its traceback"
+        ) from error
+
+    def _turn(self) -> None:
+        ready = self._selector.select(self._pause_s())
+        now = time.monotonic()
+        self._check_gap(now)
+        for key, _ in ready:
+            if self._outcome is None:
+                key.data()
+        while self._outcome is None:
+            try:
+                event = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            event.call() if isinstance(event, _Call) else self._feed(event)
+        self._fire_timers(now)
+        self._reopen()
+        self._beat(now)
+        self._pipeline.run()
+        self._last_turn_s = now
+
+    def _pause_s(self) -> float:
+        now = time.monotonic()
+        unsent = any(peer.channel.unsent for peer in self._peers.values())
+        silent = [peer.heard_s + self._config.heartbeat_timeout_s for peer in self._peers.values()]
+        reopen = [] if self._reopen_s is None else [self._reopen_s]
+        due = min([*self._timers.values(), *silent, *reopen, self._last_beat_s + self._beat_s])
+        return 0.005 if unsent else max(0.0, due - now)
+
+    def _check_gap(self, now: float) -> None:
+        """Protocols 2.1 and 2.3: time in which this loop did not turn is nobody's silence; and after such a gap the
+        first thing is to see whether another driver has taken over, before anybody is heard or commanded."""
+        gap = now - self._last_turn_s - self._beat_s
+        if gap <= 0:
+            return
+        if gap > self._config.fence_check_s:
+            self._check_fence(self._feed)
+        for peer in self._peers.values():
+            peer.heard_s += gap
+        if self.controller.attempt is not None:
+            self._feed(ev.LoopPaused(gap))
+
+    def _post(self, event: ev.Event | _Call) -> None:
+        """From any thread: hand an event, or something to do in line with the events, to the loop."""
+        self._queue.put(event)
+        with contextlib.suppress(BlockingIOError, OSError):
+            self._wake_out.send(b"x")
+
+    def _on_wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_in.recv(4096)
+
+    def _feed(self, event: ev.Event) -> None:
+        if self._outcome is not None:
+            return
+        if isinstance(event, ev.LogFailed):
+            self._pipeline.log_failed()
+        self._pipeline.extend(self.controller.handle(event, time.monotonic()))
+        state = str(self.controller.state)
+        if state != self._state:
+            self._state = state
+            for callback in self._config.callbacks:
+                callback.on_state(self.controller.run.term, state)
+        self._pipeline.run()
+
+    def _fire_timers(self, now: float) -> None:
+        for name in [name for name, due in self._timers.items() if due <= now]:
+            # an earlier one may have disarmed it
+            if self._timers.get(name, now + 1) <= now:
+                del self._timers[name]
+                self._feed(ev.TimerFired(name))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end the attempt as interrupted; a second one is not waited for."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        seen: list[int] = []
+
+        def on_signal(number: int, _: object) -> None:
+            if seen:
+                raise KeyboardInterrupt
+            seen.append(number)
+            self._post(ev.Interrupted(number))
+
+        before = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _close(self) -> None:
+        """Give back what is leased, whatever has happened."""
+        for peer in list(self._peers.values()):
+            self._send(peer, msg.Shutdown(final=True))
+            with contextlib.suppress(ChannelClosed):
+                peer.channel.flush()
+        self._wait_for_goodbyes()
+        self._leases.close(_GOODBYE_S)
+        self._log_calls.put(None)
+        self._chores.close(_GOODBYE_S)
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def _wait_for_goodbyes(self) -> None:
+        """An agent that leaves cleans up after itself; one that does not is killed by its release."""
+        deadline = time.monotonic() + 2.0
+        while self._peers and time.monotonic() < deadline:
+            for peer in list(self._peers.values()):
+                with contextlib.suppress(ChannelClosed):
+                    if peer.channel.wait(0.01):
+                        peer.channel.receive()
+                    continue
+                self._forget(peer)
+
+    # ---- the log
+
+    def _write_log(self) -> None:
+        while (call := self._log_calls.get()) is not None:
+            call()
+
+    def _append(self, record: AnyRecord) -> None:
+        if isinstance(record, AttemptEnded):
+            self._retry_totals.add("driver", self._retried.take())
+            record = msgspec.structs.replace(record, retried=self._retry_totals.take())
+        self._log_calls.put(lambda: self._append_on_thread(record))
+
+    def _append_on_thread(self, record: AnyRecord) -> None:
+        try:
+            number, stored = append_settled(self._log, record)
+        except (Fenced, NumberTaken) as error:
+            self._post(ev.TakenOver(str(error)))
+        except (StorageError, LogViolation) as error:
+            self._post(ev.LogFailed(f"the run log cannot be written: {error}"))
+        else:
+            self._post(_Call(lambda: self._appended(number, stored)))
+
+    def _appended(self, number: int, record: AnyRecord) -> None:
+        for callback in self._config.callbacks:
+            callback.on_record(number, record)
+        self._pipeline.appended()
+
+    def _check_fence(self, tell: Callable[[ev.Event], None]) -> None:
+        try:
+            self._log.check_fence(self._config.fence_check_s)
+        except Fenced as error:
+            tell(ev.TakenOver(str(error)))
+        except StorageError as error:
+            self._warn(f"the run log could not be read for the fence check: {error}")
+
+    # ---- executing commands
+
+    def _execute(self, command: ev.Command) -> None:
+        match command:
+            case ev.SetTimer(name, at_s):
+                self._timers.pop(name, None)
+                if at_s is not None:
+                    self._timers[name] = at_s
+            case ev.RequestUnit(unit, selector, avoid):
+                self._leases.request(unit, selector, avoid)
+            case ev.ProbeUnit(unit):
+                self._leases.probe(unit)
+            case ev.LookAtNodes():
+                self._leases.look_at_nodes()
+            case ev.ReleaseUnit(unit):
+                self._release(unit)
+            case ev.StartAttempt():
+                self._start_attempt(command)
+            case ev.StopAttempt(attempt):
+                self._tell(attempt, msg.Kill(attempt=attempt))
+            case ev.TakeStacks(attempt):
+                self._tell(attempt, msg.TakeStacks(attempt=attempt))
+            case ev.BeginHold(attempt):
+                self._tell(attempt, msg.HoldBegin(attempt=attempt))
+            case ev.HoldAt(attempt, index):
+                self._tell(attempt, msg.HoldUntil(attempt=attempt, index=index))
+            case ev.CancelHold(attempt, at_s):
+                self._tell(attempt, msg.HoldCancelled(attempt=attempt))
+                self._post(_Call(lambda: self._held(attempt, time.monotonic() - at_s)))
+            case ev.NotifyPreemption(attempt, deadline_s, node_ids):
+                self._tell(attempt, _notice(attempt, deadline_s, node_ids))
+            case ev.DeleteCheckpoint(checkpoint):
+                self._chores.delete(checkpoint)
+            case ev.Warn(text):
+                self._warn(text)
+            case ev.FinishRun():
+                self._outcome = command
+
+    def _held(self, attempt: int, seconds: float) -> None:
+        """For so long after that was over, because a record had to be durable first."""
+        live = self.controller.attempt
+        if live is not None and live.number == attempt:
+            self._feed(ev.LoopPaused(seconds, silent=False))
+
+    def _warn(self, text: str) -> None:
+        # Nobody may read it any more, and that is no reason to end a run.
+        with contextlib.suppress(OSError, ValueError):
+            print(f"shaketable: {self._config.name}: {text}", flush=True)
+
+    def _save_stacks(self, message: msg.Stacks) -> None:
+        stacks.save(self._log.run_path, message.attempt, message.rank, message.text)
+
+    def _release(self, unit: ev.UnitId) -> None:
+        for peer in [peer for peer in self._peers.values() if peer.unit == unit]:
+            self._send(peer, msg.Shutdown(final=False))
+            self._forget(peer)
+        self._leases.release(unit)
+
+    def _start_attempt(self, command: ev.StartAttempt) -> None:
+        self._rounds.clear()
+        peers = [self._peers.get(agent) for agent in command.members]
+        nodes = [peer.node_id if peer else "" for peer in peers]
+        order = list(dict.fromkeys(nodes))
+        resume = self.controller.run.commit_named(command.resume) if command.resume else None
+        for rank, peer in enumerate(peers):
+            if peer is None:
+                # lost in this very moment; its AgentLost is on its way
+                continue
+            local = [r for r, node in enumerate(nodes) if node == peer.node_id]
+            peer.attempt, peer.rank = command.attempt, rank
+            self._send(
+                peer,
+                msg.Fork(
+                    term=self.controller.run.term,
+                    attempt=command.attempt,
+                    rank=rank,
+                    world_size=len(peers),
+                    local_rank=local.index(rank),
+                    local_world_size=len(local),
+                    node_rank=order.index(peer.node_id),
+                    first_index=command.first_index,
+                    resume=resume,
+                ),
+            )
+
+    def _tell(self, attempt: int, message: msg.AnyMessage) -> None:
+        for peer in list(self._peers.values()):
+            if peer.attempt == attempt:
+                self._send(peer, message)
+
+    def _send(self, peer: _Peer, message: msg.AnyMessage) -> None:
+        try:
+            peer.channel.send(message)
+        except ChannelClosed as error:
+            why = f"its connection broke: {error}"
+            # in its turn: we may be in the middle of a command
+            self._post(_Call(lambda: self._lose(peer, why)))
+
+    # ---- agents
+
+    def _on_connection(self, listener: socket.socket) -> None:
+        if why := self._door.accept(listener):
+            self._warn(f"{why}; trying again in {PAUSE_S:g} s")
+            self._selector.unregister(listener)
+            self._reopen_s = time.monotonic() + PAUSE_S
+
+    def _reopen(self) -> None:
+        if self._reopen_s is not None and time.monotonic() >= self._reopen_s:
+            self._listen(self._listener)
+
+    def _listen(self, listener: socket.socket) -> None:
+        self._reopen_s = None
+        self._selector.register(listener, selectors.EVENT_READ, lambda: self._on_connection(listener))
+
+    def _welcome(self, channel: Channel) -> None:
+        self._selector.register(channel.sock, selectors.EVENT_READ, lambda: self._on_first_word(channel))
+
+    def _on_first_word(self, channel: Channel) -> None:
+        self._selector.unregister(channel.sock)
+        try:
+            hello, *others = channel.receive()
+        except (ChannelClosed, ValueError):
+            channel.close()
+            return
+        if not isinstance(hello, msg.Hello):
+            channel.close()
+            return
+        peer = _Peer(channel, hello.agent, hello.unit, hello.place, hello.node_id, time.monotonic())
+        self._peers[hello.agent] = peer
+        self._selector.register(channel.sock, selectors.EVENT_READ, lambda: self._on_peer(peer))
+        self._send(
+            peer,
+            msg.Setup(
+                task=self._job.task,
+                run_path=str(self._log.run_path),
+                run_key=f"{self._run_key}-t{self.controller.run.term}",
+                name=self._config.name,
+                preload=list(self._job.preload),
+                sys_path=list(self._job.sys_path),
+                heartbeat_s=self._beat_s,
+                lease_s=self._config.driver_lease_s,
+                storage_outage_s=self._config.storage_outage_s,
+                staging_bytes_max=self._config.staging_bytes_max,
+                run_id=self._run_id,
+            ),
+        )
+        for message in others:
+            self._on_message(peer, message)
+
+    def _on_peer(self, peer: _Peer) -> None:
+        try:
+            messages = peer.channel.receive()
+        except ChannelClosed:
+            self._lose(peer, "its connection broke")
+            return
+        peer.heard_s = time.monotonic()
+        for message in messages:
+            self._on_message(peer, message)
+
+    def _on_message(self, peer: _Peer, message: msg.AnyMessage) -> None:
+        peer.ready = peer.ready or isinstance(message, msg.Ready)
+        event = _as_event(peer, message)
+        if event is not None:
+            self._feed(event)
+        elif isinstance(message, msg.Contribution):
+            self._contribute(message)
+        elif isinstance(message, msg.Stacks):
+            self._chores.do(lambda: self._save_stacks(message))
+            self._feed(ev.StacksTaken(message.attempt, message.rank, message.where))
+        elif isinstance(message, msg.Retried):
+            self._retry_totals.add(f"rank {peer.rank}", message.counts)
+        elif isinstance(message, msg.Unfit):
+            # it leaves now
+            peer.unfit = message.detail
+
+    def _contribute(self, message: msg.Contribution) -> None:
+        attempt = self.controller.attempt
+        if attempt is None or attempt.number != message.attempt:
+            return
+        current = self._rounds.setdefault((message.attempt, message.round), _Round())
+        current.ranks.add(message.rank)
+        current.data = current.data or message.data
+        if len(current.ranks) == attempt.world_size:
+            del self._rounds[message.attempt, message.round]
+            self._tell(message.attempt, msg.Delivery(attempt=message.attempt, round=message.round, data=current.data))
+
+    def _beat(self, now: float) -> None:
+        for peer in list(self._peers.values()):
+            silent_s = now - peer.heard_s
+            if silent_s >= self._config.heartbeat_timeout_s:
+                self._lose(peer, f"it has been silent for {silent_s:.1f} s")
+        if now < self._last_beat_s + self._beat_s:
+            return
+        self._last_beat_s = now
+        for peer in list(self._peers.values()):
+            self._send(peer, msg.Ping())
+        if now >= self._fence_s + self._config.fence_check_s:
+            self._fence_s = now
+            self._log_calls.put(lambda: self._check_fence(self._post))
+
+    def _lose(self, peer: _Peer, detail: str) -> None:
+        if self._peers.get(peer.agent) is not peer:
+            return
+        self._forget(peer)
+        if not peer.ready:
+            self._leases.retry(peer.agent)
+            self._feed(ev.AgentFailed(peer.unit, peer.unfit or detail))
+        else:
+            self._leases.lost(peer.agent)
+            why = peer.unfit or detail
+            self._feed(ev.AgentLost(peer.agent, f"the agent on node {peer.node_id[:8]} is lost: {why}"))
+
+    def _forget(self, peer: _Peer) -> None:
+        self._peers.pop(peer.agent, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(peer.channel.sock)
+        peer.channel.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Something to be done on the loop, in line with the events."""
+
+    call: Callable[[], None]
+
+
+def _notice(attempt: int, deadline_s: float, node_ids: Sequence[str]) -> msg.Preemption:
+    return msg.Preemption(attempt=attempt, deadline_s=as_wall_s(deadline_s), node_ids=list(node_ids))
+
+
+def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:
+    """What the controller hears of a message; None for what is not its business."""
+    match message:
+        case msg.Ready():
+            return ev.AgentReady(peer.agent, peer.unit, peer.node_id, peer.place)
+        case msg.Entered(attempt=attempt, rank=rank):
+            return ev.WorkerEntered(attempt, rank)
+        case msg.Finished(attempt=attempt, rank=rank):
+            return ev.WorkerFinished(attempt, rank)
+        case msg.Failed(attempt=attempt, rank=rank):
+            return ev.WorkerFailed(
+                attempt, rank, message.detail, message.error, message.signal, message.collateral, message.fatal
+            )
+        case msg.CheckpointCorrupt(attempt=attempt, rank=rank, checkpoint=checkpoint, detail=detail, outage=outage):
+            return ev.CheckpointCorrupt(attempt, rank, checkpoint, detail, outage)
+        case msg.Stopped(attempt=attempt):
+            return ev.WorkersStopped(attempt, peer.rank)
+        case msg.Report(attempt=attempt, rank=rank, index=index, metrics=metrics):
+            uploading = message.directory is not None
+            return ev.ReportReceived(attempt, rank, index, decode(metrics), uploading=uploading)
+        case msg.Uploaded(attempt=attempt, rank=rank, index=index, files=files):
+            return ev.UploadFinished(attempt, rank, index, tuple(files))
+        case msg.UploadFailed(attempt=attempt, rank=rank, index=index, detail=detail):
+            return ev.UploadFailed(attempt, rank, index, detail, message.outage)
+        case msg.HoldAnswer(attempt=attempt, rank=rank, returned=returned):
+            return ev.HoldAnswered(attempt, rank, returned)
+        case msg.HoldReached(attempt=attempt, rank=rank, index=index):
+            return ev.HoldReached(attempt, rank, index)
+    return None

@@ -1,0 +1,1 @@
+"""The run log, the only truth about a run: its records, the state they fold into, and how a driver appends to it."""

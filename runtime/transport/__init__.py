@@ -1,0 +1,1 @@
+"""Messages between driver, agents and workers, and the authenticated sockets they travel over."""

@@ -1,0 +1,132 @@
+"""For type checkers: `python -m shaketable.suites.tests.chaos.test_vocabulary_written` writes it."""
+
+from typing import Any, Literal
+
+from shaketable.chaos.plan import FaultPlan, Target, Trigger
+from shaketable.chaos.subjects.ray_train.recorder import Recorder as Recorder
+from shaketable.suites.gate.shake import ShakeFailed as ShakeFailed
+from shaketable.suites.gate.shake import ShakeInvalid as ShakeInvalid
+from shaketable.suites.gate.shake import Shaken as Shaken
+from shaketable.suites.gate.shake import shake as shake
+
+__all__: list[str]
+
+def rank(number: int) -> Target:
+    """The worker of this rank, or its node."""
+
+def node(number: int) -> Target:
+    """The harness's worker node of this number (from 1), or the worker on it."""
+
+def tpu_slice(number: int, *, host: int | None = None) -> Target:
+    """All hosts of the TPU slice of this number (from 0, as `add_node` counts), for a fault of nodes; or only the host
+    with this worker id, or the worker on it."""
+
+def randomly(count: int = 1) -> Target:
+    """That many distinct ones, drawn from the seed."""
+
+def step(
+    number: int,
+    *,
+    world_size: int | None = None,
+    attempt: int | None = None,
+    commits: int | None = None,
+    after: int | None = None,
+) -> Trigger:
+    """The first time any rank has recorded this step, or a later one (in a world of that size; in the run's attempt of
+    that number, or a later one; and as soon as there are so many commits)."""
+
+def event(kind: str, *, nth: int = 1, after: int | None = None) -> Trigger:
+    """The nth event of this kind in the history, `upload_started` for example."""
+
+def state(name: str, *, nth: int = 1, after: int | None = None) -> Trigger:
+    """The controller is in this state, by its own name for it."""
+
+def after(fault: int) -> Trigger:
+    """There is evidence that this fault (its place in the method, from 0) has landed. (Beside another trigger, as its
+    argument `after`: only what happens from then on counts.)"""
+
+def sigkill_worker(target: Target, at: Trigger) -> FaultPlan:
+    """Kill a worker's process."""
+
+def raise_in_worker(target: Target, at: Trigger) -> FaultPlan:
+    """Make the training function raise at its next report."""
+
+def hang_worker(target: Target, at: Trigger, where: str = "python") -> FaultPlan:
+    """Make the training function stand still for good at its next report, in "python", "c" or a data "loader"."""
+
+def freeze_worker(target: Target, at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Stop a worker's process; thaw it at `until`, or when the run is over."""
+
+def sigterm_node(target: Target, at: Trigger) -> FaultPlan:
+    """Reclaim a node with notice."""
+
+def sigkill_node(target: Target, at: Trigger) -> FaultPlan:
+    """Kill every process of a node."""
+
+def freeze_node(target: Target, at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Stop every process of a node; thaw them at `until`, or when the run is over."""
+
+def drain_node(target: Target, at: Trigger, deadline_s: float = 10.0) -> FaultPlan:
+    """Announce that a node will be taken `deadline_s` from now."""
+
+def add_node(at: Trigger, slice: int | None = None, tier: str = "") -> FaultPlan:
+    """Start one more worker node, of a tier where the experiment has some; on TPU one more slice, or, in slice number
+    `slice` (from 0), one of the hosts that it lacks."""
+
+def sigkill_driver(at: Trigger) -> FaultPlan:
+    """Kill the driver."""
+
+def sigterm_driver(at: Trigger) -> FaultPlan:
+    """Ask the driver to go."""
+
+def sigint_driver(at: Trigger) -> FaultPlan:
+    """Ctrl-C for the driver."""
+
+def relaunch_driver(at: Trigger, changed: dict[str, Any] | None = None) -> FaultPlan:
+    """Launch the driver once more under the same name; `changed`: configuration that differs this time."""
+
+def reached(at: Trigger) -> FaultPlan:
+    """No fault: demands that the run gets there, or else the experiment proves nothing and is INVALID."""
+
+def hurt_storage(
+    at: Trigger,
+    effect: Literal[
+        "slow_down",
+        "internal_error",
+        "expired_credentials",
+        "outage",
+        "reset",
+        "lose_answer",
+        "truncate_answer",
+        "latency",
+        "bandwidth",
+    ] = "slow_down",
+    methods: tuple[str, ...] = (),
+    key: str = "*",
+    probability: float = 1.0,
+    times: int | None = None,
+    latency_s: float = 0.0,
+    bytes_per_s: float = 0.0,
+    until: Trigger | None = None,
+) -> FaultPlan:
+    """The storage throttles ("slow_down"), errs ("internal_error"), refuses ("expired_credentials"), is out ("outage"),
+    breaks off ("reset", "truncate_answer"), loses answers ("lose_answer") or is slow ("latency", "bandwidth"):
+    requests of these methods for these keys (a pattern), at most `times`; until `until`, or the end of the run."""
+
+def fill_disk(at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """The disk on which the run is kept (`storage: disk`) has no byte left; until `until`, or the end of the run."""
+
+def deny_writes(at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Take away the rights to write to the run's storage; give them back at `until`, or when the run is over."""
+
+def damage_checkpoint(at: Trigger, how: str = "corrupt", which: str = "latest") -> FaultPlan:
+    """Damage committed files on the disk: "corrupt", "truncate", "delete"; of the "latest" commit or of "all"."""
+
+def lose_log(at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Take the run log away, as a lifecycle rule does; bring it back at `until`, or when the run is over."""
+
+def freeze_driver(at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Stop the driver's process; thaw it at `until`, or when the run is over."""
+
+def sigkill_agent(target: Target, at: Trigger) -> FaultPlan:
+    """Kill the process that holds a worker's lease: the agent, or with Ray Train the worker's own actor."""

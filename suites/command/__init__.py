@@ -1,0 +1,1 @@
+"""The `shaketable` command: one module for each group of subcommands."""

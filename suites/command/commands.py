@@ -1,0 +1,322 @@
+"""The commands of `shaketable`: they read the command line, call one function each, and turn its answer into text,
+JSON and an exit code. Whatever escapes unexpectedly is a harness error, exit code 4.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TextIO
+
+import msgspec
+import typer
+from typer.core import TyperCommand
+
+from shaketable.chaos.errors import ExperimentError
+from shaketable.reports import results
+from shaketable.suites import mutants
+from shaketable.suites.command import own_job
+from shaketable.suites.command.own_job import WithOwnCommand
+from shaketable.suites.gate.catalogue import UsageError, catalogue, tagged
+from shaketable.suites.gate.environment import machine_problem, version_of
+
+P = ParamSpec("P")
+_json_out: TextIO = sys.stdout
+EXIT_CODES = """Exit codes: 0 pass; 1 fail; 2 usage error; 3 invalid: a planned fault did not happen, so nothing is
+proved; 4 harness error: a bug in shaketable, not in your job; 130 Ctrl-C."""
+app = typer.Typer(
+    name="shaketable",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Make workers, nodes and drivers fail under an elastic training job. Judge from the recorded history "
+    "whether the job resumed correctly.",
+    epilog=EXIT_CODES,
+)
+
+STDOUT = Path("-")
+Json = Annotated[
+    Path | None,
+    typer.Option(
+        "--json", metavar="FILE", help="Also write the results to FILE, as JSON. - is stdout; the text goes to stderr."
+    ),
+]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Only experiments with this tag. Repeatable.")
+]
+
+
+def command(
+    *, examples: str, cls: type[TyperCommand] = TyperCommand
+) -> Callable[[Callable[P, int]], Callable[P, None]]:
+    """A command is a function that returns its exit code; here is what all of them have in common."""
+
+    def register(body: Callable[P, int]) -> Callable[P, None]:
+        @functools.wraps(body)
+        def guarded(*arguments: P.args, **keywords: P.kwargs) -> None:
+            with _text_apart(keywords.get("json") == STDOUT):
+                code = _guarded(lambda: body(*arguments, **keywords))
+            raise typer.Exit(code)
+
+        guarded.__annotations__["return"] = None
+        text = "\n".join(f"  {line}" for line in examples.strip().splitlines())
+        app.command(name=body.__name__.rstrip("_").replace("_", "-"), cls=cls, epilog=f"\b\nExamples:\n{text}")(guarded)
+        return guarded
+
+    return register
+
+
+@contextmanager
+def _text_apart(apart: bool) -> Iterator[None]:
+    """What a command prints goes to stderr inside, where JSON alone is to be on stdout (`_json_out`)."""
+    global _json_out
+    _json_out = sys.stdout
+    with redirect_stdout(sys.stderr) if apart else nullcontext():
+        yield
+
+
+def _guarded(body: Callable[[], int]) -> int:
+    try:
+        return body()
+    except (UsageError, ExperimentError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return results.EXIT_USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return results.EXIT_INTERRUPTED
+    # `shaketable list | head`: not an error, and Python must not complain at exit either.
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return results.EXIT_PASS
+    # The outermost boundary: a crash must not look like a verdict.
+    except Exception as error:  # noqa: BLE001
+        if said := machine_problem(error):
+            print(f"Error: {said}", file=sys.stderr)
+            return results.EXIT_USAGE
+        return _harness_error(error)
+
+
+def _harness_error(error: Exception) -> int:
+    from shaketable.suites.gate.runner import HarnessError
+
+    where = error.traceback if isinstance(error, HarnessError) else _saved(error)
+    print(f"Harness error: {type(error).__name__}: {error}", file=sys.stderr)
+    print(f"{results.NOT_YOUR_JOB}; traceback in {where}", file=sys.stderr)
+    return results.EXIT_HARNESS
+
+
+def _saved(error: Exception) -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="shaketable-harness-error-", suffix=".txt")
+    with os.fdopen(descriptor, "w") as file:
+        file.write("".join(traceback.format_exception(error)))
+    return Path(name)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"shaketable {version_of('shaketable')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@command(
+    examples="""
+shaketable run                                              the gate, with a canary that must fail
+shaketable run worker-crash node-sigkill                    two experiments by name
+shaketable run --all --cluster simulated                    the whole catalogue, in virtual time
+shaketable run --tag node --jobs 2 --seed 7                 all experiments with a tag
+shaketable run my-experiment.yaml --var nodes=4             your file, with one key overridden
+shaketable run worker-crash --subject ray-train             the same experiment against Ray Train
+shaketable run worker-crash --cluster attach:10.0.0.1:6379  on a Ray cluster that is already running
+shaketable run worker-crash --mutant resume-from-scratch    is a broken runtime caught?
+shaketable run worker-crash -- python train.py --epochs 3   your own Ray Train script, unmodified
+shaketable run worker-crash --step-key epoch -- python train.py
+shaketable run node-sigkill --train my_package.my_job:train --config job.yaml
+""",
+    cls=WithOwnCommand,
+)
+def run(
+    context: typer.Context,
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Experiment names or files. Default: the gate.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Run the whole catalogue.")] = False,
+    tag: Tags = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="NAME", help="System under test: bundled or ray-train.")
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Where to run: local, simulated, or attach:ADDRESS (a Ray cluster)."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Seed for all randomness. Default: today's date, or the seed in the file."
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Experiments to run in parallel.")] = 2,
+    var: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Override a configuration key. Repeatable.")
+    ] = None,
+    mutant: Annotated[
+        str, typer.Option(metavar="NAME", help="Plant this bug. List: `python -m shaketable.suites.mutants --list`.")
+    ] = "",
+    train: Annotated[
+        str, typer.Option(metavar="PKG.MOD:FUNC", help="Run your own training function instead of the file's job.")
+    ] = "",
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Arguments for --train, as JSON or YAML.")] = None,
+    step_key: Annotated[
+        str, typer.Option(metavar="NAME", help="Reported metric that counts steps. Default: count reports.")
+    ] = "",
+    within: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, show_default=False, help="Time limit for your job. Default: 300.")
+    ] = 0,
+    results_dir: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="DIR", help="Where to write results. Default: ./shaketable-results/<time>."),
+    ] = None,
+    json: Json = None,
+) -> int:
+    """Run experiments and judge them.
+
+    A command after `--` is your own Ray Train script. It runs unmodified: first without faults, then under each
+    experiment. `python` in it is the interpreter that runs shaketable."""
+    from shaketable.suites.gate import runner
+    from shaketable.suites.gate.outputs import as_json
+
+    own = own_job.variables(own_job.command(context), train, config, step_key, within, subject)
+    variables = own | _variables(var or (), subject=subject, cluster=cluster)
+    mutants.known(mutant)
+    request = runner.Request(
+        tuple(experiments or ()), everything, tuple(tag or ()), variables, seed, jobs, results_dir, mutant
+    )
+    check_json(json)
+    finished = runner.run(request, sys.stdout)
+    write(json, as_json(finished))
+    return results.exit_code(finished)
+
+
+@command(
+    examples="""
+shaketable list                                  all of them
+shaketable list --tag gate --json catalogue.json
+"""
+)
+def list_(tag: Tags = None, json: Json = None) -> int:
+    """List the experiments of the catalogue, with their tags."""
+    entries = tagged(tag) if tag else catalogue()
+    check_json(json)
+    width = max((len(entry.name) for entry in entries), default=0)
+    for entry in entries:
+        print(f"{entry.name:<{width}}  {entry.title} [{', '.join(entry.tags)}]")
+    listed = [
+        {"name": e.name, "title": e.title, "tags": e.tags, "path": str(e.path), "configuration": e.configuration}
+        for e in entries
+    ]
+    write(json, encoded({"experiments": listed}))
+    return results.EXIT_PASS
+
+
+@command(
+    examples="""
+shaketable judge shaketable-results/latest                 every experiment of a run, with its canary
+shaketable judge shaketable-results/latest/worker-crash    one experiment
+shaketable judge /media/usb/worker-crash                   a copy on another machine: the same verdict
+"""
+)
+def judge(
+    result_dir: Annotated[
+        Path, typer.Argument(metavar="RESULT_DIR", help="A result folder, or a directory of result folders.")
+    ],
+    json: Json = None,
+) -> int:
+    """Judge recorded histories again.
+
+    Runs nothing. Writes nothing to RESULT_DIR."""
+    from shaketable.reports.console import Console, canary_line, detail_lines, last_line, verdict_line
+    from shaketable.suites.command.judging import judge_folder
+    from shaketable.suites.gate.outputs import as_json
+
+    check_json(json)
+    judged = judge_folder(result_dir)
+    console, width = Console(sys.stdout), max((len(result.name) for result in judged.results), default=0)
+    for result in judged.results:
+        for line in (verdict_line(result, width), *detail_lines(result)):
+            console.line(line)
+    for line in filter(None, (canary_line(judged), last_line(judged, ""))):
+        console.line(line)
+    write(json, as_json(judged))
+    return results.exit_code(judged)
+
+
+@command(
+    examples="""
+shaketable doctor                     what is missing, with the fix
+shaketable doctor --json doctor.json
+"""
+)
+def doctor(json: Json = None) -> int:
+    """Check this machine.
+
+    Looks at versions, memory, disk, limits, ports and extras. Exit code 2 if experiments cannot run here."""
+    from shaketable.suites.command.doctor import examine
+
+    check_json(json)
+    checks = examine()
+    for check in checks:
+        advice = f"  -> {check.advice}" if check.advice else ""
+        print(f"{check.status:<8} {check.name:<17} {check.seen}{advice}")
+    write(json, encoded({"checks": checks}))
+    wrong = any(check.status == "wrong" for check in checks)
+    print("experiments cannot run here: fix the lines marked wrong" if wrong else "ready: shaketable run")
+    return results.EXIT_USAGE if wrong else results.EXIT_PASS
+
+
+def _variables(pairs: list[str] | tuple[()], **flags: str | None) -> dict[str, str]:
+    variables = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--var {pair}: write KEY=VALUE, such as --var nodes=4")
+        variables[key] = value
+    return variables | {key: value for key, value in flags.items() if value is not None}
+
+
+def check_json(path: Path | None) -> None:
+    """Before minutes of work are done for a file that cannot be written. Leaves none behind."""
+    if path is not None and path != STDOUT:
+        there = path.exists()
+        try:
+            path.open("ab").close()
+        except OSError as error:
+            raise UsageError(f"cannot write --json {path}: {error.strerror}") from None
+        if not there:
+            path.unlink()
+
+
+def write(path: Path | None, content: bytes) -> None:
+    if path == STDOUT:
+        _json_out.write(content.decode())
+        _json_out.flush()
+    elif path is not None:
+        path.write_bytes(content)
+
+
+def encoded(content: dict[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode({"schema": results.SCHEMA, **content})) + b"\n"

@@ -1,0 +1,231 @@
+"""`shaketable explore`: random schedules of faults in simulation, hundreds of thousands of faults a minute."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+
+from shaketable.chaos.plan import Plan
+from shaketable.reports import results
+from shaketable.suites import mutants
+from shaketable.suites.command.commands import Json, check_json, command, encoded, write
+from shaketable.suites.gate.catalogue import UsageError
+
+# What plays schedules takes a second to import, and `shaketable --help` comes by here: the functions import it.
+if TYPE_CHECKING:
+    from shaketable.chaos.exploration.draw import Schedule
+    from shaketable.suites.command.exploring import Explored, Violation
+
+# a line of progress where nobody watches a terminal
+EVERY_S = 5.0
+DEFAULT_SCHEDULES = 20_000
+
+
+@command(
+    examples="""
+shaketable explore                                    20,000 schedules with today's seed
+shaketable explore --schedules 20000 --seed 1         the same schedules on any machine
+shaketable explore --minutes 60 --jobs 8              for an hour, on eight processes
+shaketable explore --mutant budget-off-by-one         is a broken runtime caught, and by which invariant?
+"""
+)
+def explore_(
+    schedules: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help=f"Number of schedules. Default: {DEFAULT_SCHEDULES:,}.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(metavar="M", min=0.01, help="Explore for M minutes instead.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="S", min=0, help="Seed for all randomness. Default: today's date.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Number of processes.")] = 2,
+    mutant: Annotated[
+        str, typer.Option(metavar="NAME", help="Plant this bug in the runtime. Stop when it is caught.")
+    ] = "",
+    results_dir: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="DIR", help="Where to write a violation. Default: ./shaketable-results."),
+    ] = None,
+    json: Json = None,
+) -> int:
+    """Play random fault schedules against the simulated runtime.
+
+    Shrinks the first violation and writes it as an experiment that runs on any cluster."""
+    from shaketable.suites.command import exploring
+    from shaketable.suites.gate.outputs import ROOT, check_results
+
+    if schedules is not None and minutes is not None:
+        raise UsageError("--schedules and --minutes: give only one")
+    mutants.known(mutant)
+    check_json(json)
+    results_dir = results_dir or ROOT
+    check_results(results_dir)
+    chosen = seed if seed is not None else int(time.strftime("%Y%m%d"))
+    wanted = None if minutes is not None else schedules or DEFAULT_SCHEDULES
+    print(_header(wanted, minutes, chosen, mutant), flush=True)
+    if not shrinks():
+        print("Hypothesis is not installed: what is found is written, not shrunk. pip install 'shaketable[explore]'")
+    explored = exploring.explore(
+        chosen,
+        schedules=wanted,
+        minutes=minutes,
+        jobs=jobs,
+        mutant=mutant,
+        progress=Progress(wanted),
+        until_violated=bool(mutant),
+    )
+    for line in summary(explored):
+        print(line)
+    written = _write_first(explored, mutant, results_dir)
+    write(json, encoded(as_json(explored, written)))
+    return _close(explored, written, mutant)
+
+
+def shrinks() -> bool:
+    return importlib.util.find_spec("hypothesis") is not None
+
+
+class Progress:
+    """A line that renews itself in a terminal, one every few seconds elsewhere."""
+
+    def __init__(self, wanted: int | None) -> None:
+        self._wanted, self._said_s = wanted, time.monotonic()
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, explored: Explored) -> None:
+        from shaketable.chaos.simulation.subject.run import DECLARED
+
+        now = time.monotonic()
+        if now - self._said_s < (0.2 if self._live else EVERY_S):
+            return
+        self._said_s = now
+        of = f" of {self._wanted:,}" if self._wanted else ""
+        rate = sum(explored.faults.values()) / max(explored.seconds, 1e-9) * 60
+        text = (
+            f"{explored.schedules:,}{of} schedules, {rate:,.0f} faults a minute, "
+            f"{_taken(explored)} of {len(DECLARED)} transitions, {explored.violated} violations"
+        )
+        print(f"\r\033[K{text}" if self._live else text, end="" if self._live else "\n", file=sys.stderr, flush=True)
+
+
+def _header(wanted: int | None, minutes: float | None, seed: int, mutant: str) -> str:
+    much = f"{wanted:,} schedules" if wanted is not None else f"{minutes:g} minutes"
+    return f"exploring {much} · seed {seed} · bundled on simulated{f' · mutant {mutant}' if mutant else ''}"
+
+
+def summary(explored: Explored) -> list[str]:
+    """What was explored, in lines for people."""
+    from shaketable.chaos.simulation.subject.run import DECLARED
+
+    if not explored.schedules:
+        return [f"no schedule ended within {explored.seconds:.1f} s"]
+    landed = sum(explored.faults.values())
+    kinds = ", ".join(f"{name} {count:,}" for name, count in explored.faults.most_common())
+    states = {state for before, _, after in explored.transitions for state in (before, after)}
+    each = landed / max(1, explored.schedules)
+    lines = [
+        f"{explored.schedules:,} schedules in {explored.seconds:.1f} s, {landed:,} faults landed, {each:.1f} each",
+        f"faults       {kinds or 'none'}",
+        f"states       {', '.join(sorted(states))}",
+        f"transitions  {_taken(explored)} of the {len(DECLARED)} in the controller's tables",
+    ]
+    lines += [f"  never taken: {state} -> {target}: {why}" for state, why, target in explored.never_taken]
+    lines += [
+        f"violation    schedule {v.number}: {v.finding.invariant}: {v.finding.reason}" for v in explored.violations
+    ]
+    if explored.violated > len(explored.violations):
+        lines.append(f"  and {explored.violated - len(explored.violations)} more")
+    return lines
+
+
+def _taken(explored: Explored) -> int:
+    from shaketable.chaos.simulation.subject.run import DECLARED
+
+    return len(DECLARED) - len(explored.never_taken)
+
+
+def as_json(explored: Explored, written: Path | None) -> dict[str, Any]:
+    from shaketable.chaos.simulation.subject.run import DECLARED
+
+    return {
+        "seed": explored.seed,
+        "schedules": explored.schedules,
+        "seconds": round(explored.seconds, 3),
+        "interrupted": explored.interrupted,
+        "faults": dict(explored.faults),
+        "declared": len(DECLARED),
+        "never_taken": explored.never_taken,
+        "transitions": [[*key, count] for key, count in sorted(explored.transitions.items())],
+        "violated": explored.violated,
+        "experiment": str(written) if written else None,
+        "violations": [
+            {"schedule": v.number, "invariant": v.finding.invariant, "reason": v.finding.reason}
+            for v in explored.violations
+        ],
+    }
+
+
+def _write_first(explored: Explored, mutant: str, folder: Path) -> Path | None:
+    """The first violation as an experiment file that runs anywhere: as it was found, and in its place the smallest."""
+    if not explored.violations:
+        return None
+    from shaketable.chaos.exploration import draw
+    from shaketable.chaos.exploration.shrink import unshrunk
+
+    first = explored.violations[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"explored-{explored.seed}-{first.number}.yaml"
+    found = unshrunk(draw.draw(explored.seed, first.number))
+    _write(path, found)
+    if not shrinks():
+        print(f"not shrunk   {len(found.faults)} faults break {first.finding.invariant}: {path}")
+        return path
+    print(f"shrinking schedule {first.number} ...", flush=True)
+    plan, faults = _shrunk(explored.seed, first, mutant)
+    _write(path, plan)
+    print(f"smallest     {faults} faults still break {first.finding.invariant}: {path}")
+    return path
+
+
+def _write(path: Path, plan: Plan) -> None:
+    from shaketable.chaos.experiment.file import dump
+
+    path.write_text(yaml.safe_dump(dump(plan), sort_keys=False, width=110))
+
+
+def _shrunk(seed: int, first: Violation, mutant: str) -> tuple[Plan, int]:
+    from shaketable.chaos.exploration import draw
+    from shaketable.chaos.exploration.shrink import shrink_violation
+    from shaketable.suites.command.exploring import broken
+
+    schedule = draw.draw(seed, first.number)
+    if not mutant:
+        shrunk = shrink_violation(schedule, first.finding)
+        return shrunk.plan, shrunk.faults
+
+    def still_fails(simpler: Schedule) -> bool:
+        with broken(mutant):
+            found = draw.explore_one(simpler).violation
+        return found is not None and found.invariant == first.finding.invariant
+
+    # Outside of the mutant: what the experiment expects is what the healthy runtime comes to.
+    shrunk = shrink_violation(schedule, first.finding, still_fails)
+    return shrunk.plan, shrunk.faults
+
+
+def _close(explored: Explored, written: Path | None, mutant: str) -> int:
+    if explored.violated:
+        print("RED")
+        suffix = f" --mutant {mutant}" if mutant else ""
+        print(f"reproduce    shaketable run {written}{suffix}")
+        return results.EXIT_FAIL
+    if not explored.interrupted:
+        print("GREEN")
+        return results.EXIT_PASS
+    print("interrupted, GREEN so far" if explored.schedules else "interrupted before the first schedule ended")
+    return results.EXIT_INTERRUPTED

@@ -1,0 +1,139 @@
+"""What `shaketable reproduce` and `import-trace` do, without the command line: read, convert, write out."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shaketable.chaos import job_kinds
+from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.experiment import configuration
+from shaketable.chaos.experiment.writer import text
+from shaketable.chaos.incidents.capacity_trace import FORMAT, parse
+from shaketable.chaos.incidents.recorded_attempts import Incident, incident_of
+from shaketable.chaos.incidents.replay import Replay, replay
+from shaketable.chaos.incidents.reproduction import Reproduction, reproduction
+from shaketable.chaos.subjects.recorded import read_record
+from shaketable.suites.gate.catalogue import UsageError
+
+TAGS = ("incident",)
+MAX_TRACE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    """`source` says what was read, and where."""
+
+    source: str
+    incident: Incident
+    made: Reproduction
+    text: str
+
+    def summary(self) -> list[str]:
+        """For people: what was found, and what is not as it was."""
+        attempts = [
+            f"  attempt {each.number}: {each.world_size} workers from step {each.first},"
+            f" {each.cause or 'still open'}{f' at step {each.fatal}' if each.cause not in (None, 'finished') else ''}"
+            for each in self.incident.attempts
+        ]
+        return [f"{self.source}: {self.incident.outcome or 'not ended'}", *attempts, *self.made.notes]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "outcome": self.incident.outcome,
+            "attempts": [asdict(attempt) for attempt in self.incident.attempts],
+            "charged": dict(self.incident.charged),
+            "expect": asdict(self.made.plan.expect),
+            "faults": [asdict(fault) for fault in self.made.plan.faults],
+            "notes": list(self.made.notes),
+        }
+
+
+def reproduced(path: Path) -> Reproduced:
+    """Raises UsageError."""
+    try:
+        record = read_record(path)
+        incident = incident_of(record.events)
+        made = reproduction(incident, keep_job=_here(incident.job))
+    except ExperimentError as error:
+        raise UsageError(str(error)) from error
+    source = f"{record.kind} {record.path}"
+    return Reproduced(source, incident, made, text(made.plan, _description(source, incident, made), TAGS))
+
+
+def _description(source: str, incident: Incident, made: Reproduction) -> str:
+    sizes = ", ".join(str(attempt.world_size) for attempt in incident.attempts)
+    how = f"From the {source}: {len(incident.attempts)} attempts with {sizes} workers."
+    return " ".join([how, *(f"{note[0].upper()}{note[1:]}." for note in made.notes)])
+
+
+def _here(job: str) -> bool:
+    """Whether the record names a function that is here. (Of a command, the working directory is not on record.)"""
+    if job_kinds.is_pickled(job):
+        return Path(job).is_file()
+    try:
+        configuration.configuration({"job": job})
+    except ExperimentError:
+        return False
+    return job_kinds.is_function(job)
+
+
+# ---- traces --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """`path` is the trace."""
+
+    path: Path
+    made: Replay
+    text: str
+
+    def summary(self) -> list[str]:
+        plan = self.made.plan
+        how = f"{self.path}: {len(plan.faults)} changes; one second replays {self.made.scale:g} s of the trace"
+        return [how, *self.made.notes]
+
+    def as_json(self) -> dict[str, Any]:
+        plan = self.made.plan
+        return {
+            "source": str(self.path),
+            "scale": self.made.scale,
+            "expect": asdict(plan.expect),
+            "faults": [asdict(fault) for fault in plan.faults],
+            "notes": list(self.made.notes),
+        }
+
+
+def imported(path: Path, *, scale: float | None, seed: int, notice: bool) -> Imported:
+    """Raises UsageError."""
+    if scale is not None and not (0 < scale < math.inf):
+        raise UsageError(f"--scale {scale:g}: must be above 0, such as 60 for one minute per second")
+    rng = random.Random(seed)
+    try:
+        changes = parse(_text(path), str(path))
+        made = replay(changes, str(path), scale=scale, seed=seed, choose=rng.choice, notice=notice)
+    except ExperimentError as error:
+        raise UsageError(str(error)) from error
+    description = " ".join(
+        [f"From {path}: one second replays {made.scale:g} s of it. Seed {seed} chooses nodes that it does not name."]
+        + [f"{note[0].upper()}{note[1:]}." for note in made.notes]
+    )
+    return Imported(path, made, text(made.plan, description, ("trace", "node", "elastic")))
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_TRACE_BYTES:
+            raise UsageError(
+                f"{path}: larger than {MAX_TRACE_BYTES >> 20} MiB, which is too much to replay: shorten it"
+            )
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}:1: not text ({error.reason}); {FORMAT}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None

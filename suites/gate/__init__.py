@@ -1,0 +1,1 @@
+"""The catalogue of experiments and its runner: pytest plugin, `shake()`, known deviations, written results."""

@@ -1,0 +1,277 @@
+"""Runs experiments: drives pytest with our plugin, listens to its reports, and writes what came of it.
+
+pytest is called in this process with nothing of the user's project: no ini file, no conftest, no plugins but ours
+and xdist. Results arrive in the reports' user properties, so one process and several look the same from here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+import pytest
+
+from shaketable.reports import results as model
+from shaketable.reports.console import Console, canary_line, header, last_line, shown
+from shaketable.reports.results import Run
+from shaketable.suites import mutants
+from shaketable.suites.gate import deviations, execution
+from shaketable.suites.gate.catalogue import UsageError, select, suited
+from shaketable.suites.gate.environment import machine_problem, require_ray, version_of
+from shaketable.suites.gate.execution import Trial
+from shaketable.suites.gate.outputs import ResultsFolder, last_event, write_reports
+from shaketable.suites.gate.pytest_plugin import CHECKED, PROPERTY, Checked
+from shaketable.suites.gate.validation import check_all
+
+QUIET = (
+    "cacheprovider",
+    "tmpdir",
+    "warnings",
+    "unraisableexception",
+    "threadexception",
+    "junitxml",
+    "doctest",
+    "python",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `shaketable run` was asked for."""
+
+    names: tuple[str, ...] = ()
+    everything: bool = False
+    tags: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    jobs: int = 1
+    results: Path | None = None
+    mutant: str = ""
+
+    @property
+    def is_gate(self) -> bool:
+        return not (self.names or self.everything or self.tags or self.mutant or "job" in self.variables)
+
+    @property
+    def canary(self) -> str:
+        """The mutant that has to be caught besides; empty: none."""
+        return mutants.canary(self.variables.get("cluster", "")) if self.is_gate else ""
+
+
+def run(request: Request, out: TextIO) -> Run:
+    """The whole of `shaketable run`, but for its exit code. Raises UsageError before anything is started."""
+    ray = require_ray()
+    entries = select(request.names, tags=request.tags, everything=request.everything)
+    variables = dict(request.variables) | _seed(request)
+    notes: list[str] = []
+    if not request.names:
+        entries, notes = suited(entries, variables)
+        if not entries:
+            raise UsageError(f"{'; '.join(notes)}; no experiment is left to run")
+    checked = check_all(entries, variables, request.mutant, request.canary)
+    if any(trial.configuration.attach for trials in checked.values() for trial in trials):
+        request = alone(request)
+    notes += deviations.unrecorded(entries, variables, ray)
+    folder = ResultsFolder.create(request.results)
+    try:
+        return _run(request, checked, variables, ray, folder, out, notes)
+    # The harness broke outside of any experiment: its results so far stay where they are.
+    except Exception as error:
+        if machine_problem(error):
+            raise
+        raise HarnessError(error, folder.path) from error
+
+
+def alone(request: Request) -> Request:
+    """One experiment at a time, for an existing cluster. Raises UsageError for what is not done to one."""
+    if request.is_gate or request.mutant:
+        what = f"--mutant {request.mutant}" if request.mutant else "the gate (by its canary)"
+        raise UsageError(
+            f"{what} breaks the runtime on purpose, which is not allowed on an existing cluster:"
+            " name experiments, or give --tag"
+        )
+    return replace(request, jobs=1)
+
+
+class HarnessError(Exception):
+    """Something unexpected in the harness itself; its traceback is in the file `traceback`."""
+
+    def __init__(self, error: Exception, folder: Path) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.traceback = folder / "harness-error.txt"
+        self.traceback.write_text("".join(traceback.format_exception(error)))
+
+
+def _run(
+    request: Request,
+    checked: Checked,
+    variables: dict[str, str],
+    ray: str,
+    folder: ResultsFolder,
+    out: TextIO,
+    notes: Sequence[str],
+) -> Run:
+    trials = [trial for of_file in checked.values() for trial in of_file if not trial.canary]
+    blank = Run(version_of("shaketable"), ray, _common_seed(trials), _now(), canary_expected=request.is_gate)
+    listener = Listener(blank, _console(out, trials, folder), checked)
+    for line in (_header(blank, trials), *notes):
+        listener.console.line(line)
+    with listener.console, _signals(), _bare_environment():
+        began = time.monotonic()
+        code = pytest.main(arguments(request, list(checked), variables, folder.path), plugins=[listener])
+    finished = listener.finish([trial.name for trial in trials], code, time.monotonic() - began)
+    return _conclude(finished, folder, listener.console)
+
+
+def arguments(request: Request, paths: Sequence[Path], variables: dict[str, str], results: Path) -> list[str]:
+    """pytest's command line: whatever the user's own project configures for pytest has no say in it."""
+    bare = [
+        "-c",
+        os.devnull,
+        f"--rootdir={results}",
+        f"--confcutdir={results}",
+        "--noconftest",
+        "--disable-plugin-autoload",
+        "-p",
+        "shaketable.suites.gate.pytest_plugin",
+    ]
+    quiet = [word for name in QUIET for word in ("-p", f"no:{name}")]
+    # One experiment needs no process beside this one.
+    jobs = min(request.jobs, len(paths) + request.is_gate)
+    parallel = ["-p", "xdist", "-n", str(jobs), "--dist=loadgroup", "--max-worker-restart=0"]
+    ours = [
+        "--shaketable",
+        f"--shaketable-results={results}",
+        f"--shaketable-lanes={jobs}",
+        f"--shaketable-mutant={request.mutant}",
+        *(f"--shaketable-var={k}={v}" for k, v in variables.items()),
+    ]
+    canary = [f"--shaketable-canary={request.canary}"] if request.is_gate else []
+    return [*bare, *quiet, *(parallel if jobs > 1 else []), *ours, *canary, *map(str, paths)]
+
+
+class Listener:
+    """A pytest plugin of the controlling process: turns reports into results and prints them as they come. Where no
+    other process runs the experiments, they are those that were `checked`."""
+
+    def __init__(self, run: Run, console: Console, checked: Checked) -> None:
+        self.run, self.console, self._checked = run, console, checked
+        self._errors: list[str] = []
+        self._finished: Counter[str] = Counter()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[CHECKED] = self._checked
+        terminal = config.pluginmanager.getplugin("terminalreporter")
+        # the console is ours
+        if terminal is not None:
+            config.pluginmanager.unregister(terminal)
+
+    def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
+        self.console.started(location[2])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        texts = [str(value) for name, value in report.user_properties if name == PROPERTY]
+        if report.when == "call" and texts:
+            result = execution.load(texts[-1])
+            self.run = self.run.with_result(result)
+            self._finished[report.location[2]] += 1
+            self.console.finished(report.location[2], result)
+        elif report.failed:
+            self._errors.append(f"{report.nodeid} failed in {report.when}: {report.longreprtext}")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._errors.append(f"collecting {report.nodeid}: {report.longreprtext}")
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        self._errors.append(f"pytest internal error: {excrepr}")
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self.run = replace(self.run, interrupted=True)
+
+    def finish(self, expected: Sequence[str], code: int, seconds: float) -> Run:
+        """The run as it ended. An experiment that gave no result without an interrupt is a harness error."""
+        not_run = tuple((Counter(expected) - self._finished).elements())
+        if not_run and not self.run.interrupted and not self._errors:
+            self._errors.append(f"pytest ended with {code!r} and no result for {', '.join(not_run)}")
+        return replace(self.run, seconds=seconds, not_run=not_run, errors=tuple(self._errors))
+
+
+def _conclude(run: Run, folder: ResultsFolder, console: Console) -> Run:
+    report = write_reports(run, folder)
+    if said := canary_line(run):
+        console.line(said)
+    for error in run.errors:
+        console.line(f"ERROR    {error.strip().splitlines()[-1]}")
+        console.line(f"  {model.NOT_YOUR_JOB}; details in {shown(folder.path / 'results.json')}")
+    console.line(last_line(run, report))
+    return run
+
+
+def _console(out: TextIO, trials: Sequence[Trial], folder: ResultsFolder) -> Console:
+    """pytest captures descriptors 1 and 2 while an experiment runs: the console writes to a copy."""
+    width = max((len(trial.name) for trial in trials), default=0)
+    if out in (sys.__stdout__, sys.__stderr__):
+        out = os.fdopen(os.dup(out.fileno()), "w", buffering=1, encoding="utf-8", errors="replace")
+    return Console(out, width, lambda name: last_event(folder.path / name))
+
+
+def _header(run: Run, trials: Sequence[Trial]) -> str:
+    made = [trial.configuration for trial in trials]
+    subjects, clusters = ({each.subject for each in made}, {each.cluster for each in made})
+    nodes = [each.nodes for each in made]
+    return header(run, " and ".join(sorted(subjects)), " and ".join(sorted(clusters)), nodes)
+
+
+def _seed(request: Request) -> dict[str, str]:
+    """A seed that is asked for wins; a file that is named keeps its own, or its reproduction would not be one; the
+    catalogue runs with the date, so that every day tries something else and says what."""
+    if request.seed is not None:
+        return {"seed": str(request.seed)}
+    if "seed" in request.variables or any("/" in name or name.endswith((".yaml", ".yml")) for name in request.names):
+        return {}
+    return {"seed": f"{datetime.now():%Y%m%d}"}
+
+
+def _common_seed(trials: Sequence[Trial]) -> int | None:
+    seeds = {trial.configuration.seed for trial in trials}
+    return seeds.pop() if len(seeds) == 1 else None
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+@contextmanager
+def _bare_environment() -> Iterator[None]:
+    """What users export for their own pytest runs must not change ours."""
+    taken = {key: os.environ.pop(key) for key in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS") if key in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(taken)
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: what is there is reported, nothing is left running."""
+
+    def interrupt(number: int, frame: FrameType | None) -> Any:
+        raise KeyboardInterrupt
+
+    with ExitStack() as stack:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            stack.callback(signal.signal, number, signal.signal(number, interrupt))
+        yield

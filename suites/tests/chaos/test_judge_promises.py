@@ -1,0 +1,193 @@
+"""What the log and the driver promise besides: the right culprit, a pause before a retry, facts that agree with what
+others know, and no step repeated for a job that looks. Each broken in a healthy history, or in the runtime itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from shaketable.chaos.experiment.file import load
+from shaketable.chaos.faults.arming import arm
+from shaketable.chaos.history import events as h
+from shaketable.chaos.history.view import History
+from shaketable.chaos.invariants.durability import durability
+from shaketable.chaos.invariants.pauses import pause_s
+from shaketable.chaos.invariants.resume_from_checkpoint import resume_from_checkpoint
+from shaketable.chaos.plan import Judgement
+from shaketable.chaos.simulation import player
+from shaketable.chaos.simulation.subject.agent import Worker
+from shaketable.chaos.verdict.judge import judge
+from shaketable.chaos.workloads.worker_api import files_in
+from shaketable.runtime.controller import budget
+from shaketable.runtime.controller.attempt import Hang
+from shaketable.runtime.controller.handlers.hanging import _culprits
+from shaketable.suites.gate.catalogue import catalogue
+from shaketable.suites.mutants.hunting import hunt
+from shaketable.suites.tests.rigs.story import Story, always, change, crash_and_finish
+
+Events = list[h.AnyEvent]
+PATHS = {entry.name: entry.path for entry in catalogue()}
+
+
+@functools.cache
+def played(name: str) -> tuple[h.AnyEvent, ...]:
+    plan = load(PATHS[name]).plan
+    return tuple(player.play(plan, arm(plan)).events)
+
+
+def logged(name: str, kind: str, nth: int = 0, **content: Any) -> Events:
+    """The nth record of that kind says something else."""
+    events = list(played(name))
+    at = [i for i, e in enumerate(events) if isinstance(e, h.LogRecord) and e.record["kind"] == kind][nth]
+    record: Any = events[at]
+    assert any(record.record[key] != value for key, value in content.items())
+    events[at] = msgspec.structs.replace(record, record={**record.record, **content})
+    return events
+
+
+def file(**content: Any) -> dict[str, Any]:
+    return {"path": "state.json", "size": 66, "checksum": "xxh3:4b20292ea9de157b56aceae999ee0dab", **content}
+
+
+def fit_gives_more() -> Events:
+    ended = next(event for event in played("worker-crash") if isinstance(event, h.RunEnded))
+    return change(played("worker-crash"), h.RunEnded, always, metrics={**(ended.metrics or {}), "loss": 0.0})
+
+
+def opened(**content: Any) -> Events:
+    said = next(e for e in played("worker-crash") if isinstance(e, h.LogRecord) and e.number == 1)
+    return logged("worker-crash", "opened", configuration={**said.record["configuration"], **content})
+
+
+NODE_1 = "0001" * 14
+LIES: list[tuple[str, Callable[[], Events], str]] = [
+    (
+        "the wrong rank",
+        lambda: logged("worker-crash", "attempt_ended", rank=0),
+        "failure-budget: attempt 1 ended worker_death by rank 0",
+    ),
+    (
+        "the wrong node",
+        lambda: logged("worker-crash", "attempt_ended", node_id=NODE_1),
+        "failure-budget: attempt 1 ended",
+    ),
+    ("no rank at all", lambda: logged("worker-crash", "attempt_ended", rank=None), "failure-budget: attempt 1 ended"),
+    ("a metric that fit() alone has", fit_gives_more, "truthful-ending: log record 46 ends the run with metrics"),
+    (
+        "metrics of the run",
+        lambda: logged("worker-crash", "run_finished", metrics={"step": 40, "digest": "x"}),
+        "truthful-ending: log record 46 ends the run with metrics",
+    ),
+    (
+        "metrics of a commit",
+        lambda: logged("worker-crash", "checkpoint_committed", metrics={"step": 9, "digest": "x"}),
+        "truthful-ending: log record 3 has 000001-t1-a1 with metrics",
+    ),
+    (
+        "a file without a checksum",
+        lambda: logged("worker-crash", "checkpoint_committed", files=[file(checksum="")]),
+        "truthful-ending: log record 3 lists state.json of 000001-t1-a1 without size or checksum",
+    ),
+    (
+        "a file twice",
+        lambda: logged("worker-crash", "checkpoint_committed", files=[file(), file()]),
+        "truthful-ending: log record 3 lists a file of 000001-t1-a1 twice",
+    ),
+    (
+        "the first report",
+        lambda: logged("worker-crash", "attempt_started", 1, first_index=14),
+        "truthful-ending: log record 16 begins attempt 2 with report 14, the next one is 13",
+    ),
+    ("the bounds", lambda: opened(num_workers=[2, 3]), "truthful-ending: log record 1 has num_workers [2, 3]"),
+    (
+        "a budget",
+        lambda: opened(max_failures=7),
+        "truthful-ending: log record 1 has max_failures 7, the driver was given 1",
+    ),
+    ("the job", lambda: opened(train_loop_config={"steps": 41}), "truthful-ending: log record 1 has train_loop_config"),
+]
+
+
+@pytest.mark.parametrize(("tampered", "says"), [row[1:] for row in LIES], ids=[row[0] for row in LIES])
+def test_a_log_that_says_otherwise_is_a_failure(tampered: Callable[[], Events], says: str) -> None:
+    judgement = judge(tampered())
+    assert judgement.verdict == "FAIL" and judgement.reason.startswith(says), judgement.reason
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        "culprit-is-always-rank-0",
+        "a-hang-is-called-a-death",
+        "no-pause-before-a-retry",
+        "commits-with-the-metrics-before",
+    ],
+)
+def test_a_runtime_that_does_so_is_caught(mutant: str) -> None:
+    found = hunt(mutant, 1, 20)
+    assert found.caught, found
+
+
+def test_the_pauses_that_are_judged_are_those_of_the_runtime() -> None:
+    for endings in range(12):
+        assert budget.backoff_s(endings, 0.0) == pause_s(endings)
+
+
+def test_a_job_that_is_never_asked_for_a_checkpoint_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No experiment that says `steps_lost: 0` of a hold has another checkpoint before the end."""
+    monkeypatch.setattr(Worker, "requested", property(lambda self: False, lambda self, value: None))
+    verdicts = {name: judged(name) for name in ("node-sigterm", "slice-host-by-host")}
+    assert verdicts["node-sigterm"].verdict == "INVALID"
+    assert verdicts["node-sigterm"].reason.startswith(
+        "expected 1 charged to max_preemption_failures, the run charged 0"
+    )
+    assert verdicts["slice-host-by-host"].reason.startswith("grow-back: attempt 1 trained with 2")
+
+
+def judged(name: str) -> Judgement:
+    plan = load(PATHS[name]).plan
+    return judge(player.play(plan, arm(plan)).events)
+
+
+def test_of_two_late_ranks_the_one_that_does_not_answer_is_to_blame() -> None:
+    assert _culprits(Hang([0, 1], 14, 3.0, {0: "collective"})) == [1]
+    assert _culprits(Hang([0, 1], 14, 3.0, {})) == [0, 1]
+    assert _culprits(Hang([0, 1, 2], 14, 3.0, {0: "collective", 2: "collective", 1: "c"})) == [1]
+
+
+def test_a_commit_that_lacks_what_a_rank_handed_over_is_not_durable() -> None:
+    """By the log where there is one, else by what was found when the commit was read back."""
+    first = next(e for e in played("worker-crash") if isinstance(e, h.UploadStarted))
+    handed = change(played("worker-crash"), h.UploadStarted, lambda e: e is first, files=["state.json", "rank-1.bin"])
+    said = "durability: 000001-t1-a1 (log record 3) lacks rank-1.bin, which rank 0 handed over for it"
+    assert judge(handed).reason == said
+    story = crash_and_finish(subject="ray-train")
+    story.worker(0, h.UploadStarted(term=1, attempt=1, rank=0, step=3, files=["a", "b"]))
+    assert durability(story.history).status == "PASS"
+    read = change(story.events, h.CheckpointProbed, lambda e: e.index == 3, files=["a"])
+    assert durability(History(read)).reason == "3-1-1 (term 1) lacks b, which rank 0 handed over for it"
+
+
+def test_what_a_rank_hands_over_is_listed_by_its_files(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "b").touch()
+    (tmp_path / "a").touch()
+    assert files_in(str(tmp_path)) == ["a", "below/b"]
+    assert files_in(tmp_path / "a") is None and files_in(None) is None
+
+
+def test_a_commit_of_an_earlier_driver_that_came_later_is_not_called_earlier() -> None:
+    story = Story(subject="ray-train").launch().attempt(2).steps(1, 2).launch().attempt(2)
+    story.wait(24.0).commit(3, attempt=1, term=1)
+    said = "and 24.0 s after it began the driver of term 1, an earlier one, committed 3-1-1 at index 3"
+    assert said in resume_from_checkpoint(story.history).reason
+
+
+def test_the_telling_finding_comes_before_what_was_left_behind() -> None:
+    wrong = change(fit_gives_more(), h.LeakCheck, always, cluster=["actor _StatsActor is ALIVE"])
+    assert judge(wrong).reason.startswith("truthful-ending: ")

@@ -1,0 +1,106 @@
+"""Clusters against the conformance suite of all clusters, the checks are the tests: a local one, and one attached to,
+as an existing cluster that somebody else has started."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from shaketable.clusters import conformance
+from shaketable.clusters.attached.cluster import AttachedCluster
+from shaketable.clusters.local.cluster import QUICK_TO_NOTICE, LocalCluster
+from shaketable.clusters.protocol import Cluster, Node, Shape, Unsupported
+
+pytestmark = pytest.mark.xdist_group("local-conformance")
+
+Check = Callable[[Cluster, conformance.Fresh], None]
+every_check = pytest.mark.parametrize(
+    "check", conformance.CHECKS, ids=lambda check: check.__name__.removeprefix("check_")
+)
+BEYOND_RAY: dict[Check, str] = {
+    conformance.check_added_node_is_new_and_alive: "the harness adds no nodes to an existing cluster",
+    conformance.check_sigterm_drains_and_ends: "Ray itself cannot send SIGTERM to a node",
+    conformance.check_short_freeze_does_no_harm: "Ray itself cannot send SIGSTOP to a node",
+    conformance.check_frozen_node_can_be_killed: "Ray itself cannot send SIGSTOP to a node",
+}
+JOINED_WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(Shape(nodes=1), environment=QUICK_TO_NOTICE) as cluster:
+        yield cluster
+
+
+@every_check
+def test_a_local_cluster_keeps_the_promise(check: Check, cluster: LocalCluster) -> None:
+    def fresh() -> Node:
+        """One that an earlier check has left unhurt, or a new one. The first is nobody's to hurt."""
+        spare = cluster.nodes()[1:]
+        return spare[-1] if spare else cluster.add_node()
+
+    check(cluster, fresh)
+
+
+def test_a_node_that_thaws_after_ray_gave_it_up_ends_by_itself(cluster: LocalCluster) -> None:
+    number = cluster.add_node().number
+    cluster.signal_node(number, signal.SIGSTOP)
+    cluster.wait_state(number, "dead", conformance.SEEN_S)
+    assert cluster.pids(number) != []
+    cluster.signal_node(number, signal.SIGCONT)
+    conformance.eventually(
+        lambda: cluster.pids(number), conformance.empty, conformance.FREED_S, "the thawed node ends itself"
+    )
+    assert number not in [node.number for node in cluster.nodes()]
+
+
+class TestAttached:
+    @pytest.fixture(scope="class")
+    def theirs(self) -> Iterator[LocalCluster]:
+        with LocalCluster(Shape(nodes=1), environment=QUICK_TO_NOTICE) as theirs:
+            yield theirs
+
+    @pytest.fixture(scope="class")
+    def attached(self, theirs: LocalCluster) -> Iterator[AttachedCluster]:
+        with AttachedCluster(theirs.address, Shape(nodes=1)) as attached:
+            yield attached
+
+    @every_check
+    def test_an_existing_cluster_keeps_the_promise_or_says_that_it_is_beyond_ray(
+        self, check: Check, attached: AttachedCluster, theirs: LocalCluster
+    ) -> None:
+        def fresh() -> Node:
+            """One that somebody else has added."""
+            node_id = theirs.add_node().node_id
+            conformance.eventually(
+                lambda: [*attached.newcomers(), *attached.nodes()],
+                lambda nodes: isinstance(nodes, list) and node_id in [node.node_id for node in nodes],
+                JOINED_WITHIN_S,
+                "the new node is in the book",
+            )
+            return next(node for node in attached.nodes() if node.node_id == node_id)
+
+        if check not in BEYOND_RAY:
+            check(attached, fresh)
+            return
+        before = attached.nodes()
+        with pytest.raises(Unsupported, match=BEYOND_RAY[check]):
+            check(attached, lambda: before[0])
+        assert attached.nodes() == before
+        assert {attached.state(node.number) for node in before} == {"alive"}
+
+    def test_leaving_it_takes_nothing_along(self, attached: AttachedCluster, theirs: LocalCluster) -> None:
+        there = {node.node_id for node in attached.nodes()}
+        attached.close()
+        attached.close()
+        conformance.eventually(theirs.leftovers, conformance.empty, conformance.FREED_S, "its driver is gone")
+        left = [node.number for node in theirs.nodes() if node.node_id in there]
+        assert [theirs.state(number) for number in left] == ["alive"]
+
+
+def test_teardown_leaves_no_process_and_no_file_even_with_a_frozen_node(cluster: LocalCluster) -> None:
+    conformance.check_teardown(cluster)
+    assert cluster.pids(0) == cluster.pids(1) == []
+    assert not cluster.directory.exists()

@@ -1,0 +1,218 @@
+"""What only the local cluster promises: several side by side, marked processes, a watchdog, and clear refusals."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from shaketable.clusters import machine, processes, versions
+from shaketable.clusters.local import cluster as local
+from shaketable.clusters.local.autoscaling import autoscaling_cluster
+from shaketable.clusters.local.cluster import LocalCluster
+from shaketable.clusters.local.pool import ClusterPool
+from shaketable.clusters.local.watchdog import Watchdog
+from shaketable.clusters.protocol import ClusterError, Shape
+
+GONE_S = 30.0
+SLEEP = "import time; time.sleep(600)"
+# A child that leads its own session and has lost its parent, and one more that also cleared its environment.
+ORPHANS = f"""
+import os, subprocess, sys
+subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
+child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {SLEEP!r}], env={{}}); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
+"""
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    mark = f"test-{os.getpid()}-{time.monotonic_ns()}:"
+    yield mark
+    processes.kill_all(mark)
+
+
+def run_orphans(mark: str) -> None:
+    """Under a mark, start three processes that outlive their parent, and wait until all three are found."""
+    subprocess.run([sys.executable, "-c", ORPHANS], env={**os.environ, processes.MARK: f"{mark}1"}, check=True)
+    assert within(GONE_S, lambda: len(processes.find(mark)) == 3)
+
+
+def test_processes_are_found_after_setsid_and_without_parent_and_without_environment(mark: str) -> None:
+    run_orphans(mark)
+    assert len(processes.find(f"{mark}1")) == 3
+    assert processes.find(f"{mark}11") == {}, "node 11 is not node 1"
+
+
+def test_sigstop_stops_all_and_sigkill_ends_the_stopped(mark: str) -> None:
+    run_orphans(mark)
+    stopped = processes.stop_all(f"{mark}1")
+    assert [one.state for one in processes.find(mark).values()] == ["T", "T", "T"]
+    assert sorted(processes.kill_all(mark)) == sorted(stopped)
+    assert processes.find(mark) == {}
+
+
+def test_the_watchdog_cleans_up_when_its_pipe_ends(mark: str, tmp_path: Path) -> None:
+    run_orphans(mark)
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    Watchdog(mark, directory).close()
+    assert processes.find(mark) == {}
+    assert not directory.exists()
+
+
+HARNESS = """
+import sys
+from shaketable.clusters.local.cluster import LocalCluster
+from shaketable.clusters.protocol import Shape
+cluster = LocalCluster(Shape(nodes=0))
+print(cluster.id, cluster.directory, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_of_a_cluster_whose_harness_dies(sig: signal.Signals) -> None:
+    harness = subprocess.Popen(
+        [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert harness.stdout is not None
+    identity, directory = harness.stdout.readline().split()
+    assert len(processes.find(f"{identity}:")) > 5
+    harness.send_signal(sig)
+    harness.communicate()
+    assert within(GONE_S, lambda: not processes.find(f"{identity}:") and not Path(directory).exists())
+
+
+def test_two_clusters_side_by_side_do_not_touch_each_other() -> None:
+    # Entered in their threads: where one of them does not come up, the other is closed.
+    with ExitStack() as stack, ThreadPoolExecutor() as threads:
+        shapes = [Shape(nodes=1), Shape(nodes=1)]
+        one, other = threads.map(lambda shape: stack.enter_context(LocalCluster(shape)), shapes)
+        assert one.address != other.address
+        assert not set(one.pids(1)) & set(other.pids(1))
+        one.close()
+        assert other.state(1) == "alive"
+        assert other.defects() == []
+
+
+def test_a_pool_gives_a_clean_cluster_of_the_right_size_and_throws_a_dirty_one_away() -> None:
+    with ClusterPool() as pool:
+        with pool.lease(Shape(nodes=1)) as cluster:
+            first = cluster.id
+        with pool.lease(Shape(nodes=2)) as cluster:
+            assert (cluster.id, len(cluster.nodes())) == (first, 2)
+        with pool.lease(Shape(nodes=1)) as cluster:
+            assert (cluster.id, len(cluster.nodes()), cluster.defects()) == (first, 1, [])
+            stray = subprocess.Popen([sys.executable, "-c", SLEEP], env={**os.environ, processes.MARK: f"{first}:1"})
+        assert stray.wait(GONE_S) == -signal.SIGKILL
+        with pool.lease(Shape(nodes=1)) as cluster:
+            assert cluster.id != first
+            last = cluster
+        assert last.pids(0) != []
+        pool.close_idle()
+        assert last.pids(0) == []
+
+
+DEMANDING = """
+import sys, ray
+ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
+group = ray.util.placement_group([{"CPU": 1}])
+assert ray.util.get_current_placement_group() is None
+ray.get(group.ready(), timeout=90)
+"""
+
+
+@pytest.mark.on_demand
+def test_a_pending_placement_group_makes_the_autoscaling_cluster_grow() -> None:
+    with autoscaling_cluster(most_nodes=1) as address:
+        subprocess.run([sys.executable, "-c", DEMANDING, address], check=True, timeout=120)
+
+
+def test_a_node_that_cannot_start_is_named_with_the_end_of_its_log() -> None:
+    broken = {"RAY_health_check_period_ms": "not a number"}
+    with pytest.raises(ClusterError, match="node 0"):
+        LocalCluster(Shape(nodes=1), environment=broken)
+
+
+def test_a_directory_that_holds_something_is_refused_and_kept(tmp_path: Path) -> None:
+    full = Path(f"/tmp/shk-test-{os.getpid()}")
+    full.mkdir()
+    (full / "precious").touch()
+    with pytest.raises(ClusterError, match="is not empty"):
+        machine.prepare(full)
+    (full / "precious").unlink()
+    full.rmdir()
+
+
+def test_a_directory_too_long_for_sockets_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="too long for Ray's Unix sockets"):
+        machine.prepare(tmp_path / ("x" * 60))
+
+
+def test_a_full_disk_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "FREE_BYTES_NEEDED", 10**18)
+    with pytest.raises(ClusterError, match="free some space"):
+        machine.prepare(None)
+
+
+def test_too_few_open_files_are_refused_with_the_command_that_helps() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        with pytest.raises(ClusterError, match="ulimit -n 65536"):
+            machine.check_open_files()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_ray_outside_the_tested_range_is_refused() -> None:
+    assert [versions.supports(version) for version in ("2.59.1", "2.60.0", "2.60.3", "2.61.0", "3.0.0")] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_missing_ray_is_refused_with_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed_ray", lambda: None)
+    with pytest.raises(ClusterError, match=r'pip install "ray>=2.60,<2.61"'):
+        versions.check_ray()
+
+
+@pytest.mark.on_demand
+def test_a_node_that_ray_gave_too_little_time_to_start_is_started_again() -> None:
+    """`ray start` gives its raylet 30 s to be seen: here that stands still for longer, as on a machine without air."""
+    with LocalCluster(Shape(nodes=1)) as cluster, ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(cluster.add_node)
+
+        def frozen() -> bool:
+            raylets = [pid for pid in processes.find(f"{cluster.id}:2") if processes.name(pid) == "raylet"]
+            for pid in raylets:
+                os.kill(pid, signal.SIGSTOP)
+            return bool(raylets)
+
+        assert within(GONE_S, frozen)
+        node = joining.result(timeout=local.NODE_ALIVE_S)
+        assert cluster.state(node.number) == "alive"
+        assert "stray" not in "".join(cluster.defects())

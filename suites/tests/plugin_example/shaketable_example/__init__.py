@@ -1,0 +1,1 @@
+"""A fault and an invariant that another package than shaketable declares."""

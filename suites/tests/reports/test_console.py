@@ -1,0 +1,81 @@
+"""The terminal's odd ends: nobody reads any more, colour asked for in a pipe, JSON on stdout, the same news again."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shaketable.chaos.injection.triggers import STATES
+from shaketable.reports.console import Console
+from shaketable.reports.results import Result
+from shaketable.runtime.controller.table import State
+from shaketable.suites.tests.rigs.calling import called
+
+COMMAND = [sys.executable, "-m", "shaketable.suites.command.cli", "run", "worker-crash", "--cluster", "simulated"]
+
+
+def test_a_run_that_nobody_reads_any_more_ends_as_it_would_have(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        COMMAND, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline().startswith("shaketable ")
+    process.stdout.close()
+    said = process.stderr.read()
+    assert (process.wait(60), said) == (0, "")
+    assert json.loads((tmp_path / "shaketable-results/latest/results.json").read_text())["colour"] == "GREEN"
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({"FORCE_COLOR": "1"}, True), ({}, False), ({"FORCE_COLOR": "1", "NO_COLOR": ""}, False)],
+)
+def test_colour_can_be_asked_for_where_there_is_no_terminal(
+    environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    out = io.StringIO()
+    Console(out).line("PASS     worker-crash")
+    assert ("\x1b[32m" in out.getvalue()) is coloured
+
+
+@pytest.mark.parametrize("command", [("list",), ("run", "worker-crash", "--cluster", "simulated")])
+def test_json_on_stdout_is_alone_there(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = called(*command, "--json", "-")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["schema"] == 1
+    assert "worker-crash" in done.stderr
+    assert not os.path.lexists("-")
+
+
+def test_a_job_that_does_not_work_without_faults_is_told_about_once() -> None:
+    out = io.StringIO()
+    console = Console(out, 4)
+    for name in ("one", "two"):
+        told = Result(name, "INVALID", "it exited with 0", 1.0, name, output=("usage: train.py",), reproduce="again")
+        console.finished(name, told)
+    assert out.getvalue().splitlines() == [
+        "INVALID  one     1.0 s  it exited with 0",
+        "  output     usage: train.py",
+        "  reproduce  again",
+        "INVALID  two     1.0 s  as one",
+    ]
+
+
+def test_a_trigger_knows_the_states_of_both_subjects() -> None:
+    state = pytest.importorskip("ray.train.v2._internal.execution.controller.state")
+    theirs = {kind.state_name for kind in state.TrainControllerStateType}
+    # SETTLED lasts no longer than one event, so no history shows it
+    assert set(STATES) == {str(each) for each in State if each is not State.SETTLED} | theirs

@@ -1,0 +1,37 @@
+"""The rendezvous store of torch.distributed listens where it is told to, and nowhere else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+
+def listening(port: int) -> list[str]:
+    """The addresses on which somebody listens at `port`, as the kernel writes them."""
+    found = []
+    for table in ("tcp", "tcp6"):
+        rows = [line.split() for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]]
+        found += [row[1] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port]
+    return found
+
+
+def test_the_store_listens_on_the_address_of_its_node_only() -> None:
+    from shaketable.runtime.backends.torch import store_of_rank_zero
+
+    store = store_of_rank_zero("127.0.0.1", 2, timedelta(seconds=10))
+    assert listening(store.port) == [f"0100007F:{store.port:04X}"]
+
+
+def test_a_peer_finds_the_store() -> None:
+    from torch._C._distributed_c10d import TCPStore
+
+    from shaketable.runtime.backends.torch import store_of_rank_zero
+
+    store = store_of_rank_zero("127.0.0.1", 2, timedelta(seconds=10))
+    peer = TCPStore("127.0.0.1", store.port, 2, False, timedelta(seconds=10), wait_for_workers=False)
+    peer.set("key", "value")
+    assert store.get("key") == b"value"

@@ -1,0 +1,82 @@
+"""The driver's loop by itself, without a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from shaketable.runtime.agent.loop import AgentSpec
+from shaketable.runtime.config import RunConfig, ScalingConfig
+from shaketable.runtime.controller import events as ev
+from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.driver.executor import Executor, Job, _Call
+from shaketable.runtime.driver.placement import Leases
+from shaketable.runtime.log.run_log import open_run
+from shaketable.suites.tests.rigs.log_examples import CONFIGURATION
+
+
+def executor_in(directory: Path) -> Executor:
+    log, _ = open_run(directory / "run", CONFIGURATION)
+    config = RunConfig(name="run", storage_path=str(directory))
+    settings = settings_of(config, ScalingConfig(num_workers=2), jitter=0.0, wall_ahead_s=0.0)
+    return Executor(Job(b"", (), {}, ()), config, settings, log)
+
+
+@pytest.mark.parametrize("another", [True, False])
+def test_a_driver_that_goes_on_looks_for_a_newer_one_before_it_hears_anybody(tmp_path: Path, another: bool) -> None:
+    """Protocols 2.1: what it hears first may have it command agents that another driver has by now."""
+    executor = executor_in(tmp_path)
+    executor._leases = Leases(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
+    executor._feed(ev.Begin())
+    heard: list[str] = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        executor._selector.register(ours, selectors.EVENT_READ, lambda: heard.append("an agent"))
+        theirs.send(b"x")
+        executor._post(_Call(lambda: heard.append("its log")))
+        if another:
+            open_run(tmp_path / "run", CONFIGURATION)
+        executor._last_turn_s -= 10 * executor._config.fence_check_s
+        executor._turn()
+    if another:
+        assert executor._outcome is not None and executor._outcome.outcome == "fenced"
+        assert heard == []
+    else:
+        assert executor._outcome is None
+        assert heard == ["an agent", "its log"]
+
+
+def test_a_hold_that_a_slow_record_made_longer_is_no_hanging_of_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = executor_in(tmp_path)
+    fed: list[ev.Event] = []
+    monkeypatch.setattr(executor, "controller", SimpleNamespace(attempt=SimpleNamespace(number=2)))
+    monkeypatch.setattr(executor, "_feed", fed.append)
+    for attempt in (1, 2):
+        executor._execute(ev.CancelHold(attempt, time.monotonic() - 7.0))
+        call = executor._queue.get_nowait()
+        assert isinstance(call, _Call)
+        call.call()
+    (pause,) = fed
+    assert isinstance(pause, ev.LoopPaused) and not pause.silent
+    assert pause.seconds == pytest.approx(7.0, abs=5.0)
+
+
+def test_a_driver_whose_output_nobody_reads_any_more_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = executor_in(tmp_path)
+    read, write = os.pipe()
+    os.close(read)
+    nowhere = os.fdopen(write, "w")
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", nowhere)
+        executor._warn("a warning")
+    with contextlib.suppress(BrokenPipeError):
+        nowhere.close()

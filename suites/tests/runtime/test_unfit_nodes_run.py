@@ -1,0 +1,82 @@
+"""Nodes without the storage mount, in a real run: nothing committed is lost, nothing is committed without a shard."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from shaketable.runtime.config import FailureConfig, RunConfig, ScalingConfig
+from shaketable.runtime.errors import TrainingFailedError
+from shaketable.runtime.trainer import ElasticTrainer, Result, read_result
+from shaketable.suites.tests.rigs.agent_processes import without_ray
+from shaketable.suites.tests.rigs.disk import can_mount
+
+pytestmark = pytest.mark.skipif(not can_mount(), reason="hiding a mount from one process needs root")
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def shards(config: dict[str, Any]) -> None:
+    """Each rank brings a shard at every step."""
+    import tempfile
+
+    from shaketable.runtime import Checkpoint, get_checkpoint, get_context, report
+
+    context, step = get_context(), 0
+    if (checkpoint := get_checkpoint()) is not None:
+        with checkpoint.as_directory() as directory:
+            step = int((Path(directory) / "shard-0").read_text())
+    while step < config["steps"]:
+        step += 1
+        with tempfile.TemporaryDirectory() as directory:
+            (Path(directory) / f"shard-{context.rank}").write_text(str(step))
+            report({"step": step, "world": context.world_size}, Checkpoint.from_directory(directory))
+
+
+def run(tmp_path: Path, steps: int, **failures: Any) -> Result:
+    return ElasticTrainer(
+        shards,
+        {"steps": steps},
+        scaling_config=ScalingConfig(num_workers=(1, 2)),
+        run_config=RunConfig(
+            name="run",
+            storage_path=str(tmp_path / "storage"),
+            failure_config=FailureConfig(**failures),
+            start_settle_s=2.0,
+            storage_outage_s=20.0,
+            on_config_change="accept",
+        ),
+    ).fit()
+
+
+@pytest.fixture
+def _storage(tmp_path: Path) -> None:
+    (tmp_path / "storage").mkdir()
+
+
+@pytest.mark.usefixtures("_storage")
+def test_a_node_that_does_not_see_the_storage_takes_part_in_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        without_ray(patch, tmp_path / "storage", tmp_path, "n2")
+        assert (run(tmp_path, 2).metrics or {})["world"] == 1
+    state = read_result(str(tmp_path / "storage"), "run")
+    assert [[file.path for file in commit.files] for commit in state.commits] == [["shard-0"], ["shard-0"]]
+
+
+@pytest.mark.usefixtures("_storage")
+def test_a_run_whose_every_node_lost_the_mount_fails_with_that_reason_and_goes_on_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        without_ray(patch, tmp_path / "storage", tmp_path, "n1", "n2")
+        with pytest.raises(TrainingFailedError, match="this node does not see the run in"):
+            run(tmp_path, 3, max_start_failures=1)
+    state = read_result(str(tmp_path / "storage"), "run")
+    assert not state.quarantined and not state.commits
+    without_ray(monkeypatch, tmp_path / "storage", tmp_path)
+    assert (run(tmp_path, 3).metrics or {})["step"] == 3

@@ -1,0 +1,150 @@
+"""From traces of capacity to experiments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shaketable.chaos.experiment import file
+from shaketable.chaos.faults import arming
+from shaketable.suites.command.incidents import Imported, imported
+from shaketable.suites.gate.catalogue import UsageError
+from shaketable.suites.tests.rigs.calling import called
+
+SPOT = """time,event,node
+0,add,n1
+0,add,n2
+0,add,n3
+1800,remove,n2
+2400,add,n4
+3600,remove,n4
+"""
+
+
+def made(folder: Path, text: str, **options: Any) -> Imported:
+    """Checked on the way: the text means the plan, and everything in it can be armed."""
+    trace = folder / "trace.csv"
+    trace.write_text(text)
+    result = imported(trace, **{"scale": 60.0, "seed": 0, "notice": False, **options})
+    assert file.plan_of(yaml.safe_load(result.text), {}) == result.made.plan
+    arming.arm(result.made.plan)
+    return result
+
+
+def told(result: Imported) -> list[tuple[str, Any, Any]]:
+    return [(fault.name, fault.target, fault.at) for fault in result.made.plan.faults]
+
+
+def test_nodes_come_and_go_in_order_by_steps_in_the_world_that_they_leave(tmp_path: Path) -> None:
+    result = made(tmp_path, SPOT)
+    assert told(result) == [
+        ("sigkill_node", {"node": 2}, {"step": 305, "world_size": 3}),
+        ("add_node", None, {"step": 405, "world_size": 2, "after": 0}),
+        ("sigkill_node", {"node": 4}, {"step": 605, "world_size": 3, "after": 1}),
+    ]
+    configuration, expect = result.made.plan.configuration, result.made.plan.expect
+    assert (configuration.nodes, configuration.num_workers, configuration.max_failures) == (3, (1, 3), -1)
+    assert configuration.job_config == {"steps": 725, "step_s": 0.1}
+    assert (expect.outcome, expect.charged) == ("finished", {"max_failures": 2})
+
+
+def test_a_larger_scale_makes_it_shorter(tmp_path: Path) -> None:
+    steps = [fault.at and fault.at["step"] for fault in made(tmp_path, SPOT, scale=600.0).made.plan.faults]
+    assert steps == [35, 45, 65]
+
+
+def test_without_a_scale_it_takes_a_minute_and_a_short_one_as_long_as_it_took(tmp_path: Path) -> None:
+    assert made(tmp_path, SPOT, scale=None).made.scale == 60.0
+    assert made(tmp_path, "0,add\n0,add\n5,remove\n", scale=None).made.scale == 1.0
+
+
+def test_with_notice_nodes_get_sigterm_and_preemptions_are_charged(tmp_path: Path) -> None:
+    result = made(tmp_path, SPOT, notice=True)
+    assert {name for name, _, _ in told(result)} == {"sigterm_node", "add_node"}
+    assert result.made.plan.expect.charged == {"max_preemption_failures": 2}
+
+
+def test_victims_without_a_name_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    text = "0,add\n" * 6 + "10,remove\n20,remove\n30,remove\n"
+    drawn = {seed: told(made(tmp_path, text, seed=seed)) for seed in (1, 2)}
+    assert drawn[1] == told(made(tmp_path, text, seed=1)) != drawn[2]
+    victims = [target["node"] for _, target, _ in drawn[1]]
+    assert len(set(victims)) == 3 and set(victims) <= set(range(1, 7))
+
+
+def test_a_victim_without_a_name_is_none_that_the_trace_will_name(tmp_path: Path) -> None:
+    for seed in range(10):
+        result = made(tmp_path, "0,add,n1\n0,add\n0,add\n10,remove\n20,remove,n1\n", seed=seed)
+        assert [target["node"] for _, target, _ in told(result)][1] == 1
+
+
+def test_what_changes_at_one_time_changes_at_once_and_is_one_charge(tmp_path: Path) -> None:
+    result = made(tmp_path, "0,add,a\n0,add,b\n0,add,c\n60,remove,a\n60,remove,b\n120,add\n")
+    first, second, third = told(result)
+    assert first[2] == second[2] == {"step": 15, "world_size": 3}
+    assert third[2] == {"step": 25, "world_size": 1, "after": 1}
+    assert result.made.plan.expect.charged == {"max_failures": 1}
+
+
+def test_nodes_that_are_removed_and_were_never_added_were_there(tmp_path: Path) -> None:
+    result = made(tmp_path, "100,remove,a\n200,remove,b\n300,add,a\n")
+    # and one more, so that somebody is left
+    assert result.made.plan.configuration.nodes == 3
+    assert [target for _, target, _ in told(result)] == [{"node": 1}, {"node": 2}, None]
+    assert "so 1 more is added" in result.made.notes[0]
+
+
+@pytest.mark.parametrize("header", ["", "time,action,node\n", "t,what\n", "# a comment\n\ntimestamp,event,host\n"])
+def test_a_header_comments_and_empty_lines_are_tolerated(tmp_path: Path, header: str) -> None:
+    assert len(told(made(tmp_path, header + "0,add\n0,ADD , n2\n\n9.5,Remove,n2\n"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "trace.csv:1: there is no line"),
+        ("0,add\n9,removed\n", "trace.csv:2: '9,removed': 'removed' is neither add nor remove"),
+        ("0,add\nsoon,remove\n", "trace.csv:2: 'soon,remove': expected time,add|remove,node"),
+        ("0,add\n-1,remove\n", "trace.csv:2"),
+        ("0,add\nnan,remove\n", "trace.csv:2"),
+        ("0,add,a,b\n", "trace.csv:1"),
+        ("0 add n1\n", "trace.csv:1"),
+        ('{"time": 0, "event": "add"}\n', "trace.csv:1"),
+        ("0,add\n9,add\n3,remove\n", "trace.csv:3: time 3 comes after 9: sort the trace by time"),
+        ("0,add,a\n9,add,a\n", "trace.csv:2: 'a' is there already"),
+        ("0,add\n0,add,a\n5,remove,a\n9,remove,a\n", "trace.csv:4: 'a' is not there any more"),
+        ("0,add\n" * 65, "65 nodes at a time"),
+        ("0,add\n" + "".join(f"{n},add,a{n}\n{n},remove,a{n}\n" for n in range(1, 60)), "118 changes"),
+    ],
+)
+def test_another_format_is_named_by_its_line_with_what_to_do(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        made(tmp_path, text)
+    assert said in str(error.value)
+
+
+def test_a_scale_at_which_it_would_take_hours_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="larger --scale"):
+        made(tmp_path, "0,add\n0,add\n86400,remove\n", scale=1.0)
+    with pytest.raises(UsageError, match="must be above 0"):
+        made(tmp_path, SPOT, scale=0.0)
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not text"):
+        imported(tmp_path / "trace.csv", scale=None, seed=0, notice=False)
+
+
+def test_the_command_writes_the_file_and_says_how_to_run_it(tmp_path: Path) -> None:
+    (tmp_path / "spot.csv").write_text(SPOT)
+    done = called("import-trace", "spot.csv", "--output", "spot.yaml", "--json", "spot.json", cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert "shaketable run spot.yaml" in done.stderr
+    assert yaml.safe_load((tmp_path / "spot.yaml").read_text())["tags"] == ["trace", "node", "elastic"]
+    assert json.loads((tmp_path / "spot.json").read_text())["scale"] == 60.0
+    assert called("import-trace", "missing.csv", cwd=tmp_path).exit_code == 2

@@ -1,0 +1,186 @@
+"""The runner and its output. What an experiment gives is put in the toolkit's place here and nowhere else, so that
+every verdict can be had at once; the same path with real clusters is walked by test_cli_run.py."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shaketable.chaos import toolkit
+from shaketable.chaos.experiment import file
+from shaketable.chaos.history import events as history
+from shaketable.chaos.history.view import History
+from shaketable.chaos.plan import Finding, Judgement
+from shaketable.chaos.run.engine import Executed
+from shaketable.chaos.run.preparation import Prepared
+from shaketable.reports.results import Run, exit_code
+from shaketable.suites import mutants
+from shaketable.suites.gate import pytest_plugin, runner
+from shaketable.suites.gate.catalogue import FOLDER
+from shaketable.suites.tests.rigs import recorded
+
+BODY = (FOLDER / "worker-crash.yaml").read_text()
+PASS = Judgement("PASS", "resumed at 12 from commit 11", (Finding("no-leaks", "PASS", "nothing left"),))
+CAUGHT = Judgement("FAIL", "resumed at 0", (Finding("resume-from-checkpoint", "FAIL", "resumed at 0"),))
+Given = Callable[[str], Judgement]
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Given], None]:
+    """`given(f)` makes f(name of its folder) the outcome of every experiment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pytest_plugin, "pool_of", lambda config: None)
+
+    def give(outcome: Given) -> None:
+        def executed(prepared: Prepared, *, folder: Path, **_: object) -> Executed:
+            print("noise on stdout that must not be shown")
+            os.system("echo noise of a child process")
+            events = recorded.worker_crash()
+            (folder / "history.jsonl").write_bytes(b"".join(map(history.encode, events)))
+            return Executed(outcome(folder.name), History(events))
+
+        monkeypatch.setattr(toolkit, "run", executed)
+
+    return give
+
+
+def experiment(path: Path, body: str = BODY) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(body)
+    return str(path)
+
+
+def run(*names: str, **more: object) -> tuple[Run, list[str]]:
+    out = io.StringIO()
+    finished = runner.run(runner.Request(names=names, **more), out)  # type: ignore[arg-type]
+    return finished, out.getvalue().splitlines()
+
+
+def test_one_line_for_each_experiment_and_nothing_else(given: Callable[[Given], None], tmp_path: Path) -> None:
+    given(lambda name: PASS)
+    finished, lines = run(experiment(tmp_path / "one.yaml"), experiment(tmp_path / "two.yaml"))
+    assert exit_code(finished) == 0
+    assert lines[0] == "shaketable 0.1.0 · ray 2.60.0 · bundled on local (4 nodes) · seed 0"
+    assert [line[:13] for line in lines[1:3]] == ["PASS     one ", "PASS     two "]
+    assert lines[3].startswith("GREEN  2 passed in ")
+    assert lines[3].endswith("   shaketable-results/latest/report.html")
+    assert len(lines) == 4
+
+
+def test_a_failure_prints_what_landed_and_how_to_reproduce(given: Callable[[Given], None], tmp_path: Path) -> None:
+    given(lambda name: Judgement("FAIL", "failure-budget: the run charged 2"))
+    finished, lines = run(experiment(tmp_path / "one.yaml"))
+    folder = Path("shaketable-results/latest").readlink()
+    assert exit_code(finished) == 1
+    assert lines[2] == "  landed     SIGKILL worker rank 1 pid 4001 at step 12, gone after 8 ms"
+    assert lines[3] == f"  reproduce  shaketable run shaketable-results/{folder}/one/experiment.yaml"
+    kept = Path(f"shaketable-results/{folder}/one/experiment.yaml")
+    assert file.load(kept).plan == file.load(tmp_path / "one.yaml").plan
+
+
+def test_the_gate_runs_one_canary_and_says_who_caught_it(given: Callable[[Given], None]) -> None:
+    given(lambda name: CAUGHT if os.environ.get(mutants.ENV) else PASS)
+    finished, lines = run()
+    assert exit_code(finished) == 0
+    assert lines[-2] == "canary   resume-from-scratch: caught by resume-from-checkpoint"
+    assert f"GREEN  {len(finished.results)} passed" in lines[-1]
+    assert mutants.ENV not in os.environ
+
+
+def test_a_canary_that_passes_ends_the_gate_as_a_harness_error(given: Callable[[Given], None]) -> None:
+    given(lambda name: PASS)
+    finished, lines = run()
+    assert exit_code(finished) == 4
+    assert "this is a bug in shaketable, not in your job" in lines[-2]
+    assert lines[-1].startswith("RED ")
+
+
+def test_named_experiments_have_no_canary_and_the_catalogue_has_the_seed_of_the_day(
+    given: Callable[[Given], None],
+) -> None:
+    given(lambda name: PASS)
+    finished, lines = run("worker-crash")
+    assert finished.canary is None
+    assert finished.seed is not None
+    assert 20260000 < finished.seed < 30000000
+    assert finished.results[0].seed == finished.seed
+    assert len(lines) == 3
+
+
+def test_an_unexpected_exception_is_a_harness_error_with_its_traceback_in_a_file(
+    given: Callable[[Given], None], tmp_path: Path
+) -> None:
+    def explode(name: str) -> Judgement:
+        if name == "one":
+            raise ZeroDivisionError("oh no")
+        return PASS
+
+    given(explode)
+    finished, lines = run(experiment(tmp_path / "one.yaml"), experiment(tmp_path / "two.yaml"))
+    assert exit_code(finished) == 4
+    assert lines[1].endswith("ZeroDivisionError: oh no")
+    assert "this is a bug in shaketable, not in your job; traceback in shaketable-results/" in lines[2]
+    assert "ZeroDivisionError: oh no" in Path(finished.results[0].traceback).read_text()
+    assert [result.verdict for result in finished.results] == ["ERROR", "PASS"]
+
+
+def test_ctrl_c_keeps_and_reports_what_there_is(given: Callable[[Given], None], tmp_path: Path) -> None:
+    def interrupt(name: str) -> Judgement:
+        if name == "two":
+            raise KeyboardInterrupt
+        return PASS
+
+    given(interrupt)
+    finished, lines = run(*(experiment(tmp_path / f"{name}.yaml") for name in ("one", "two", "zzz")))
+    assert exit_code(finished) == 130
+    assert finished.not_run == ("two", "zzz")
+    assert lines[-1].startswith("INTERRUPTED  1 passed, 2 not run in ")
+    assert Path("shaketable-results/latest/report.html").exists()
+
+
+def test_json_junit_and_html_say_the_same(given: Callable[[Given], None], tmp_path: Path) -> None:
+    given(lambda name: Judgement("INVALID", "trigger {step: 12} never came true") if name == "one" else PASS)
+    finished, _ = run(experiment(tmp_path / "one.yaml"), experiment(tmp_path / "two.yaml"), results=tmp_path / "r")
+    written = json.loads((tmp_path / "r" / "results.json").read_text())
+    suite = ET.parse(tmp_path / "r" / "junit.xml").find("testsuite")
+    assert suite is not None
+    assert (
+        (written["schema"], written["colour"], written["exit_code"]) == (1, "RED", exit_code(finished)) == (1, "RED", 3)
+    )
+    assert (suite.get("errors"), suite.get("failures"), suite.get("tests")) == ("1", "0", "2")
+    assert "trigger {step: 12} never came true" in (tmp_path / "r" / "report.html").read_text()
+    assert (tmp_path / "r" / "one" / "result.json").exists()
+
+
+def test_two_files_of_one_name_have_folders_of_their_own(given: Callable[[Given], None], tmp_path: Path) -> None:
+    given(lambda name: PASS)
+    finished, _ = run(experiment(tmp_path / "a" / "one.yaml"), experiment(tmp_path / "b" / "one.yaml"))
+    assert [result.folder for result in finished.results] == ["one", "one-2"]
+    assert finished.not_run == ()
+
+
+def test_the_users_pytest_configuration_has_no_say(
+    given: Callable[[Given], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(lambda name: PASS)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--no-such-option")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    (tmp_path / "conftest.py").write_text("raise RuntimeError('a conftest of the user')\n")
+    finished, _ = run(experiment(tmp_path / "one.yaml"))
+    assert exit_code(finished) == 0
+    assert os.environ["PYTEST_ADDOPTS"] == "--no-such-option"
+
+
+def test_a_mutant_is_loaded_for_what_is_named_and_the_reproduction_says_so(
+    given: Callable[[Given], None], tmp_path: Path
+) -> None:
+    given(lambda name: CAUGHT if os.environ.get(mutants.ENV) == "resume-from-scratch" else PASS)
+    finished, lines = run(experiment(tmp_path / "one.yaml"), mutant="resume-from-scratch")
+    assert exit_code(finished) == 1
+    assert lines[-2].endswith("one/experiment.yaml --mutant resume-from-scratch")
