@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 @contextmanager
 def leased(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
     """As long as it is needed. Raises ClusterError where it cannot be had."""
+    if configuration.cluster == "processes":
+        from shaketable.clusters.processes.cluster import ProcessCluster
+
+        with ProcessCluster(shape_of(configuration)) as processes:
+            yield processes
+        return
     if not configuration.attach:
         with pool.lease(shape_of(configuration)) as cluster:
             yield cluster

@@ -18,7 +18,7 @@ from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
 from shaketable.runtime.config import FailureConfig
 from shaketable.runtime.errors import TrainingFailedError
 from shaketable.runtime.trainer import Result
-from shaketable.suites.tests.rigs.local_agents import fit
+from shaketable.suites.tests.rigs.process_runs import fit
 
 ASYNC = CheckpointUploadMode.ASYNC
 
