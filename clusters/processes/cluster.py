@@ -36,7 +36,8 @@ class ProcessCluster:
     """`ProcessCluster(Shape(nodes=3))` returns when the registry shows all of them alive.
 
     `directory`, when given, must not exist or be empty; it is removed in the end. `prefixes`: what the command of a
-    node is started with, for example `unshare -m`, by its number.
+    node is started with, for example `unshare -m`, by its number. `preload`: modules that nodes import before they
+    fork.
     """
 
     kind = "processes"
@@ -44,14 +45,19 @@ class ProcessCluster:
     host = LOOPBACK
 
     def __init__(
-        self, shape: Shape, directory: Path | None = None, *, prefixes: Mapping[int, Sequence[str]] | None = None
+        self,
+        shape: Shape,
+        directory: Path | None = None,
+        *,
+        prefixes: Mapping[int, Sequence[str]] | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
         self.shape, self.id = shape, uuid.uuid4().hex[:12]
         self.directory = prepare(directory)
         self.registry = self.directory / "registry"
         self.registry.mkdir()
         self.address = f"{PROCESSES}{self.registry}"
-        self._prefixes = prefixes or {}
+        self._prefixes, self._preload = prefixes or {}, preload
         self._nodes: dict[int, NodeProcess] = {}
         self._fakes: dict[int, fake_slices.FakeHost] = {}
         self._tiers: dict[int, str] = {}
@@ -104,6 +110,12 @@ class ProcessCluster:
             amounts["TPU"], environment = fake.chips, fake.environment
             labels = fake.labels
         self._tiers[number] = tier
+        self._start(number, amounts, labels, environment)
+        return number
+
+    def _start(
+        self, number: int, amounts: Mapping[str, float], labels: Mapping[str, str], environment: Mapping[str, str]
+    ) -> None:
         self._nodes[number] = nodes_.start(
             number,
             f"{self.id}:{number}",
@@ -112,9 +124,22 @@ class ProcessCluster:
             amounts,
             labels,
             environment,
+            self._preload,
             self._prefixes.get(number, ()),
         )
-        return number
+
+    def renew(self, shape: Shape) -> None:
+        """As a new one of this shape, which is plain: nodes 1 to n, and nothing of a run. Raises ClusterError."""
+        self.shape = shape
+        for number, node in list(self._nodes.items()):
+            if number > shape.nodes or not node.as_new():
+                node.end()
+                del self._nodes[number]
+        missing = [number for number in range(1, shape.nodes + 1) if number not in self._nodes]
+        for number in missing:
+            self._tiers[number] = ""
+            self._start(number, {"CPU": float(shape.cpus_per_node)}, {}, {})
+        self._joined(missing)
 
     def _joined(self, numbers: Sequence[int]) -> list[Node]:
         deadline = time.monotonic() + UP_WITHIN_S

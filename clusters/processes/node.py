@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -77,6 +78,26 @@ class NodeProcess:
                 f" log:\n{chr(10).join(lines)}"
             )
 
+    def as_new(self) -> bool:
+        """Nobody holds a place of it, and it does not leave. What runs have put on its disk is removed."""
+        entry = self.entry()
+        if self.leaving or not self.running() or entry is None or entry["held"] or self.state() != "alive":
+            return False
+        shutil.rmtree(self.directory / "shaketable", ignore_errors=True)
+        return True
+
+    def end(self) -> None:
+        """With everything that there is of it. Raises ClusterError."""
+        try:
+            marked.kill_all(self.mark)
+        except marked.ProcessesRemain as error:
+            raise ClusterError(f"node {self.number}: {error}") from error
+        self.process.wait()
+        self.let_go()
+        for path in (self.registry / f"{self.node_id}.json", self.dead):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.directory)
+
     def look(self, now: float) -> None:
         """Find it dead, some time after it has ended or stopped."""
         if self.dead.exists():
@@ -128,7 +149,8 @@ def start(
     amounts: Mapping[str, float],
     labels: Mapping[str, str],
     environment: Mapping[str, str],
-    prefix: Sequence[str] = (),
+    preload: Sequence[str],
+    prefix: Sequence[str],
 ) -> NodeProcess:
     """Start it and return at once; whether it comes up is seen in the registry."""
     directory.mkdir(parents=True)
@@ -143,6 +165,7 @@ def start(
         "amounts": dict(amounts),
         "labels": dict(labels),
         "environment": extra,
+        "preload": list(preload),
     }
     command = [*prefix, sys.executable, "-m", "shaketable.runtime.agent.node", json.dumps(spec)]
     with (directory / "node.log").open("wb") as log:

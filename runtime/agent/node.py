@@ -9,20 +9,24 @@ process has all that they import: an agent is there in milliseconds. It has one 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import math
 import os
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
+from shaketable.runtime.agent import forkserver
 from shaketable.runtime.agent.checkpoint_io import Place
 from shaketable.runtime.agent.forkserver import die_with_parent
 from shaketable.runtime.agent.loop import AgentLoop, AgentSpec, LeaseOver, Leave
@@ -32,13 +36,14 @@ from shaketable.runtime.transport import wire
 from shaketable.runtime.transport.wire import ChannelClosed
 
 # what the kernel calls them, at most 15 letters
-NODE_NAME, AGENT_NAME = "shaketable-node", "shaketable-agt"
+NODE_NAME, AGENT_NAME, SERVER_NAME = "shaketable-node", "shaketable-agt", "shaketable-fork"
 # as `ray start --block` announces it
 TERM_DRAIN_S = 30.0
 # the exit code of an agent that had no word from its driver for longer than its lease
 LEASE_OVER = 75
 _LOOK_S = 0.1
 _WORD_S = 1.0
+_REAPED_S = 0.002
 
 
 class NodeSpec(msgspec.Struct, frozen=True):
@@ -53,6 +58,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     amounts: dict[str, float]
     labels: dict[str, str]
     environment: dict[str, str]
+    # imported before anything is forked
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -247,7 +254,7 @@ def _live(order: words.Start, place: Place) -> NoReturn:
     spec = AgentSpec(order.host, order.port, bytes.fromhex(order.secret), order.agent, order.unit, order.place)
     code = 0
     try:
-        AgentLoop(wire.connect(spec.host, spec.port, spec.secret), spec, place).run()
+        AgentLoop(wire.connect(spec.host, spec.port, spec.secret), spec, place, _forked_server).run()
     except Leave:
         pass
     except (ChannelClosed, OSError, ShaketableError) as error:
@@ -260,6 +267,48 @@ def _live(order: words.Start, place: Place) -> NoReturn:
         os._exit(code)
 
 
+@dataclass(slots=True)
+class _ForkedServer:
+    """A fork server that has been forked itself."""
+
+    pid: int
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline_s = time.monotonic() + (math.inf if timeout is None else timeout)
+        while (ended := os.waitpid(self.pid, os.WNOHANG))[0] == 0:
+            if time.monotonic() > deadline_s:
+                raise subprocess.TimeoutExpired("the fork server", timeout or 0.0)
+            time.sleep(_REAPED_S)
+        return os.waitstatus_to_exitcode(ended[1])
+
+
+def _forked_server(fd: int, sys_path: Sequence[str]) -> _ForkedServer:
+    """What it would import is there, so it is warm at once. It keeps nothing else of the agent's."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    agent = os.getpid()
+    pid = os.fork()
+    if pid != 0:
+        return _ForkedServer(pid)
+    try:
+        _close_all_but(fd)
+        _call_oneself(SERVER_NAME)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys_path))
+        forkserver.serve(fd, agent)
+        os._exit(0)
+    finally:
+        os._exit(70)
+
+
+def _close_all_but(fd: int) -> None:
+    os.closerange(3, fd)
+    os.closerange(fd + 1, max(int(path.name) for path in Path("/proc/self/fd").iterdir()) + 1)
+
+
 def _call_oneself(name: str) -> None:
     Path("/proc/self/comm").write_text(name)
 
@@ -268,7 +317,10 @@ def main() -> None:
     # Ctrl-C is the harness's to handle
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _call_oneself(NODE_NAME)
-    Node(msgspec.json.decode(sys.argv[1], type=NodeSpec)).run()
+    spec = msgspec.json.decode(sys.argv[1], type=NodeSpec)
+    for name in spec.preload:
+        importlib.import_module(name)
+    Node(spec).run()
 
 
 if __name__ == "__main__":

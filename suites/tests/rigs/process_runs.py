@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,19 @@ def process_nodes(count: int, *, blind: Sequence[int] = (), storage: Path | None
 
 
 def fit(
-    function: Callable[..., Any], folder: Path, *, workers: int = 1, preload: Sequence[str] = (), **changed: Any
+    function: Callable[..., Any],
+    folder: Path,
+    *,
+    workers: int = 1,
+    preload: Sequence[str] = (),
+    nodes: ProcessNodes | None = None,
+    **changed: Any,
 ) -> Result:
-    """`ElasticTrainer(function).fit()` in `folder`, on a node for each worker. Raises what that raises."""
+    """`ElasticTrainer(function).fit()` in `folder`, on `nodes`, or one of its own for each worker. Raises what that
+    raises."""
     config = RunConfig(
         storage_path=str(folder / "storage"), name="run", heartbeat_timeout_s=5.0, preload=tuple(preload), **changed
     )
-    with process_nodes(workers) as nodes:
+    with nullcontext(nodes) if nodes is not None else process_nodes(workers) as given:
         scaling = ScalingConfig(num_workers=workers)
-        return ElasticTrainer(function, scaling_config=scaling, run_config=config, nodes=nodes).fit()
+        return ElasticTrainer(function, scaling_config=scaling, run_config=config, nodes=given).fit()
