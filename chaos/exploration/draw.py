@@ -93,7 +93,7 @@ class Schedule:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScheduleResult:
     """What one schedule came to. `violation`: the first invariant that failed, None: all held."""
 
     violation: Finding | None
@@ -122,12 +122,12 @@ def drawn_kinds() -> tuple[str, ...]:
     return tuple(name for name, fault in FAULTS.items() if fault.drawn)
 
 
-def explore_one(schedule: Schedule, invariants: Mapping[str, Invariant] = INVARIANTS) -> Outcome:
+def explore_one(schedule: Schedule, invariants: Mapping[str, Invariant] = INVARIANTS) -> ScheduleResult:
     """Play and judge one schedule."""
     played = player.play(schedule.plan, arm(schedule.plan), schedule.disturbances)
     history = History(played.events)
     landed = Counter(event.name for event in history.all(FaultObserved))
-    return Outcome(_violation(played, history, invariants), landed, played.transitions, played)
+    return ScheduleResult(_violation(played, history, invariants), landed, played.transitions, played)
 
 
 def violation(played: Played, invariants: Mapping[str, Invariant] = INVARIANTS) -> Finding | None:
