@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
 from shaketable.runtime.checkpoints.store import stage
-from shaketable.runtime.errors import StorageError
+from shaketable.runtime.errors import ShaketableError, StorageError
 from shaketable.runtime.log.metrics import encode
 from shaketable.runtime.text import described, told
 from shaketable.runtime.transport import messages as msg
@@ -36,7 +36,7 @@ listeners: list[Listener] = []
 """Called around every `report()` of this process, on the training function's own thread."""
 
 
-class SessionError(RuntimeError):
+class SessionError(ShaketableError, RuntimeError):
     """The session API was used where there is no session, or against its rules."""
 
 

@@ -21,7 +21,7 @@ from shaketable.runtime.checkpoints.reinstatement import reinstate
 from shaketable.runtime.clocks import as_wall_s
 from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job
 from shaketable.runtime.driver.pickling import pickled
 from shaketable.runtime.errors import Fenced, StorageError, TrainingFailedError
@@ -114,7 +114,8 @@ class ElasticTrainer:
             return self._result(log)
         self._announce_opening(log)
         reinstate(log, self._warn, self._on_record)
-        settings = settings_of(self._run, self._scaling, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
+        per_unit = self._scaling.workers_per_unit
+        settings = Settings(self._run, self._scaling, per_unit, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
         job = Job(
             self._task,
             (*_PRELOAD, *self._backend.preload, *self._run.preload),

@@ -45,8 +45,8 @@ class AgentSpec:
     place: int = 0
 
 
-class LeaseOver(ChannelClosed):
-    """No word from the driver for longer than its lease. It may be stopped, and then Ray still takes it for alive."""
+class DriverSilent(ChannelClosed):
+    """No word from the driver for `driver_lease_s`. It may be stopped, and then Ray still takes it for alive."""
 
 
 class Leave(Exception):
@@ -124,15 +124,15 @@ class AgentLoop:
         if now >= self._beat_s + heartbeat:
             self._beat_s = now
             self._driver.send(msg.Beat())
-        self._check_lease(now)
+        self._check_driver(now)
         self._check_kill(now)
         self._write_interest()
 
-    def _check_lease(self, now: float) -> None:
+    def _check_driver(self, now: float) -> None:
         """Protocols 2.2: no driver, no work. Silence counts only while this loop turns."""
-        lease = self._copying.setup.lease_s if self._copying else 60.0
-        if now - self._heard_s > lease:
-            raise LeaseOver(f"no word from the driver for {lease} s")
+        limit_s = self._copying.setup.lease_s if self._copying else 60.0
+        if now - self._heard_s > limit_s:
+            raise DriverSilent(f"no word from the driver for {limit_s} s")
 
     def _check_kill(self, now: float) -> None:
         """What SIGKILL does not end hangs in the kernel: better to lose this agent than to wait for ever."""

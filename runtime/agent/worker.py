@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from shaketable.runtime import session
 from shaketable.runtime.agent import stacks
 from shaketable.runtime.backends.base import Backend
+from shaketable.runtime.errors import ShaketableError
 from shaketable.runtime.text import described, traced
 from shaketable.runtime.transport import messages as msg
 from shaketable.runtime.transport.wire import Channel
@@ -72,7 +73,7 @@ def _train(ours: session.Session, backend: Backend, function: Any, config: Any) 
     backend.stop()
 
 
-class Unloadable(Exception):
+class Unloadable(ShaketableError):
     """The training function cannot be unpickled here. `fatal`: nor anywhere else, as far as one can know; a module that
     is missing may be missing on this node only."""
 

@@ -18,7 +18,7 @@ from shaketable.runtime.log.records import CheckpointCommitted
 
 if TYPE_CHECKING:
     from shaketable.chaos.simulation.subject.driver import SimulatedDriver
-    from shaketable.chaos.simulation.subject.group import Group
+    from shaketable.chaos.simulation.subject.group import WorkerGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Worker:
         "writer",
     )
 
-    def __init__(self, agent: SimulatedAgent, fork: Fork, group: Group) -> None:
+    def __init__(self, agent: SimulatedAgent, fork: Fork, group: WorkerGroup) -> None:
         self.agent, self.fork, self.group = agent, fork, group
         self.pid = agent.world.pid()
         self.writer = Writer(agent.world, f"worker-{self.pid}-sim")
@@ -242,10 +242,10 @@ class SimulatedAgent:
 
     # ---- the worker
 
-    def fork(self, fork: Fork, group: Group) -> None:
+    def fork(self, fork: Fork, group: WorkerGroup) -> None:
         worker = self.worker = Worker(self, fork, group)
         group.add(worker)
-        self.world.timeline.later(self.world.draw(self.world.pace.fork), group.enter, worker)
+        self.world.timeline.later(self.world.draw(self.world.pace.fork), group.joining.enter, worker)
 
     def kill(self, attempt: int) -> None:
         worker = self.worker

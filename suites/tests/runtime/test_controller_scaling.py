@@ -17,7 +17,7 @@ from shaketable.runtime.controller.scaling import Bounds, decide_growth, decide_
 from shaketable.runtime.log import records as rec
 from shaketable.runtime.log.run_state import RunState, apply
 from shaketable.runtime.storage.file import File
-from shaketable.suites.tests.rigs.controller_world import opened, settings
+from shaketable.suites.tests.rigs.controller_world import AT_ONCE, opened, settings
 from shaketable.suites.tests.rigs.log_examples import committed, started
 
 FEW, MANY = 512, 8192
@@ -50,7 +50,7 @@ def running(hosts: int, agents_per_unit: int = 1, most: int | None = None) -> Co
 
 def starting(hosts: int, agents_per_unit: int = 1, most: int | None = None) -> Controller:
     bounds = Bounds(hosts, most or hosts)
-    controller = Controller(settings(bounds=bounds, agents_per_unit=agents_per_unit, start_settle_s=0.0), opened())
+    controller = Controller(settings(bounds=bounds, agents_per_unit=agents_per_unit, start_settle_s=AT_ONCE), opened())
     controller.handle(ev.Begin(), 0.0)
     warm(controller, range(hosts), agents_per_unit, 0.1)
     if controller.state is State.WAITING:

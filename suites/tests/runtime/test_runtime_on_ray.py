@@ -46,7 +46,7 @@ pytestmark = pytest.mark.xdist_group("runtime-on-ray")
 
 @pytest.fixture(scope="module")
 def cluster(pool: ClusterPool) -> Iterator[LocalCluster]:
-    with pool.lease(Shape(nodes=2)) as cluster:
+    with pool.borrow(Shape(nodes=2)) as cluster:
         ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         yield cluster
         ray.shutdown()

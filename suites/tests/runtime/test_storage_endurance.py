@@ -39,9 +39,9 @@ from shaketable.runtime.storage.files import CHECKPOINTS
 from shaketable.runtime.transport import messages as msg
 from shaketable.suites.tests.rigs.copying_rig import CopyingRig, setup
 from shaketable.suites.tests.rigs.log_examples import CONFIGURATION, committed, started
+from shaketable.suites.tests.runtime.test_checkpoint_quarantine import folded, resumed, stopped
 from shaketable.suites.tests.runtime.test_controller import records
 from shaketable.suites.tests.runtime.test_executor import executor_in
-from shaketable.suites.tests.runtime.test_quarantine import folded, resumed, stopped
 
 WITHIN_S = 15.0
 HANGS_S = 60.0
