@@ -284,7 +284,7 @@ class Session:
                 self._on_upload_done(message)
             case msg.HoldBegin():
                 self._holding, self._hold_at, self._reached = True, None, False
-                self.send(msg.HoldAnswer(attempt=self._attempt, rank=self._rank, returned=self._returned))
+                self.send(msg.HoldAnswered(attempt=self._attempt, rank=self._rank, returned=self._returned))
             case msg.HoldUntil(index=index):
                 self._hold_at = index
                 self._requested.add(index)

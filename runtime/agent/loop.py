@@ -65,7 +65,7 @@ class _Worker:
     # instance, is not waited for.
     ended_s: float | None = None
     finished: bool = False
-    failure: msg.Failed | None = None
+    failure: msg.WorkerFailed | None = None
 
 
 class AgentLoop:
@@ -371,12 +371,12 @@ class AgentLoop:
                     self._driver.send(message)
                     assert self._copying is not None
                     self._copying.upload(worker.fork.term, message)
-                case msg.Failed():
+                case msg.WorkerFailed():
                     # Told once it is reaped, with everything it said before.
                     worker.failure, worker.ended_s = message, time.monotonic()
                 case _:
                     self._pass_on_report(at_once=True)
-                    if isinstance(message, msg.Finished):
+                    if isinstance(message, msg.WorkerFinished):
                         worker.finished, worker.ended_s = True, time.monotonic()
                     self._driver.send(message)
 
@@ -388,11 +388,11 @@ class AgentLoop:
             self._driver.send(report)
 
 
-def _death(status: int, fork: msg.Fork) -> msg.Failed:
+def _death(status: int, fork: msg.Fork) -> msg.WorkerFailed:
     code = os.waitstatus_to_exitcode(status)
     # When rank 0 of jax.distributed dies, its healthy peers abort: that is no root cause (promise cause-2).
     detail = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code} without finishing"
-    return msg.Failed(
+    return msg.WorkerFailed(
         attempt=fork.attempt,
         rank=fork.rank,
         detail=detail,
