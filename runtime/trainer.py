@@ -192,15 +192,6 @@ class JaxTrainer(ElasticTrainer):
         )
 
 
-def read_result(storage_path: str, name: str) -> run_state.RunState:
-    """What the run log says about a run, without taking it over. Raises StorageError if there is none."""
-    run_path = locate_run(storage_path, name)
-    state = RunLog(run_path).catch_up()
-    if state.next_number == run_state.FIRST_NUMBER:
-        raise StorageError(f"there is no run {name!r} in {storage_path}: {run_path} has no records")
-    return state
-
-
 def _tidy_up(log: RunLog) -> None:
     """Not at the price of the result: what stays, the next driver of this name collects."""
     retries.set_retry_timeout(_TIDY_S)

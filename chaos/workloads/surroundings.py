@@ -18,10 +18,6 @@ class Checkpoint(Protocol):
     def as_directory(self) -> AbstractContextManager[Any]: ...
 
 
-class CheckpointClass(Protocol):
-    def from_directory(self, path: str, /) -> Any: ...
-
-
 class Api(Protocol):
     """Ray Train's names."""
 

@@ -17,11 +17,11 @@ import pytest
 
 from shaketable.clusters import machine, processes, versions
 from shaketable.clusters.local import cluster as local
-from shaketable.clusters.local.autoscaling import autoscaling_cluster
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.pool import ClusterPool
 from shaketable.clusters.local.watchdog import Watchdog
 from shaketable.clusters.protocol import ClusterError, Shape
+from shaketable.suites.tests.rigs.autoscaling_cluster import autoscaling_cluster
 
 GONE_S = 30.0
 SLEEP = "import time; time.sleep(600)"
