@@ -1,7 +1,7 @@
 """Clusters of processes that are used again: starting a node takes a quarter of a second of a core, as a run does.
 
-A lease yields a cluster that the next run cannot tell from a new one: nodes 1 to n, nothing held, nothing in the
-registry but them. What the last run has taken away is started anew, under its number.
+The next run cannot tell what it borrows from a new one: nodes 1 to n, nothing held, nothing in the registry but them.
+What the last run has taken away is started anew, under its number.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Kind = tuple[str | None, ...]
 
 
 class ProcessPool:
-    """Leases may be taken from several threads at once. `idle_limit`: how many clusters may wait for the next lease; a
-    node takes about 40 MiB."""
+    """Several threads may borrow at once. `idle_limit`: how many clusters may wait for the next borrower; a node takes
+    about 40 MiB."""
 
     def __init__(self, *, idle_limit: int = 1) -> None:
         self._idle_limit = idle_limit
@@ -30,7 +30,7 @@ class ProcessPool:
         self._closed = False
 
     @contextmanager
-    def lease(self, shape: Shape, preload: Sequence[str] = ()) -> Iterator[ProcessCluster]:
+    def borrow(self, shape: Shape, preload: Sequence[str] = ()) -> Iterator[ProcessCluster]:
         """`preload`: what its nodes import before they fork."""
         kind = (*preload, *(os.environ.get(name) for name in DECISIVE))
         cluster = self._reused(shape, kind) or ProcessCluster(shape, preload=preload)
@@ -46,7 +46,7 @@ class ProcessPool:
     def _reused(self, shape: Shape, kind: Kind) -> ProcessCluster | None:
         with self._lock:
             if self._closed:
-                raise ClusterError("this pool of clusters is closed: take leases before closing it")
+                raise ClusterError("this pool of clusters is closed: borrow before closing it")
             fitting = [each for each in self._idle if each[1] == kind] if shape.plain else []
             for each in fitting[:1]:
                 self._idle.remove(each)

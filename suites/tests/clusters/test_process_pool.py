@@ -23,7 +23,7 @@ def pool() -> Iterator[ProcessPool]:
 
 
 def numbers_and_ids(pool: ProcessPool, nodes: int) -> dict[int, str]:
-    with pool.lease(Shape(nodes)) as cluster:
+    with pool.borrow(Shape(nodes)) as cluster:
         return {node.number: node.node_id for node in cluster.nodes()}
 
 
@@ -36,14 +36,14 @@ def test_the_nodes_of_the_last_run_serve_the_next(pool: ProcessPool) -> None:
 
 
 def test_what_the_last_run_has_hurt_is_started_anew_under_its_number(pool: ProcessPool) -> None:
-    with pool.lease(Shape(4)) as cluster:
+    with pool.borrow(Shape(4)) as cluster:
         before = {node.number: node.node_id for node in cluster.nodes()}
         cluster.add_node()
         cluster.signal_node(1, signal.SIGKILL)
         cluster.drain_node(2, 60.0)
         cluster._nodes[3].hold({"CPU": 1.0}, "a run")
         (cluster.directory / "4" / "shaketable").mkdir()
-    with pool.lease(Shape(4)) as again:
+    with pool.borrow(Shape(4)) as again:
         assert again is cluster
         after = {node.number: node.node_id for node in again.nodes()}
         assert after.keys() == before.keys() and [n for n in after if after[n] == before[n]] == [4]
@@ -53,19 +53,19 @@ def test_what_the_last_run_has_hurt_is_started_anew_under_its_number(pool: Proce
         assert len(list(again.registry.iterdir())) == 4
 
 
-def test_a_mutant_gets_nodes_of_its_own_and_a_lease_that_failed_gives_nothing_back(
+def test_a_mutant_gets_nodes_of_its_own_and_who_failed_gives_nothing_back(
     pool: ProcessPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = numbers_and_ids(pool, 1)
     with monkeypatch.context() as patch:
         patch.setenv("SHAKETABLE_MUTANT", "x")
         assert numbers_and_ids(pool, 1) != first
-    with pytest.raises(KeyError), pool.lease(Shape(1)):
+    with pytest.raises(KeyError), pool.borrow(Shape(1)):
         raise KeyError
     assert numbers_and_ids(pool, 1) != first
 
 
-def test_a_closed_pool_leases_nothing(pool: ProcessPool) -> None:
+def test_a_closed_pool_lends_nothing(pool: ProcessPool) -> None:
     pool.close()
-    with pytest.raises(ClusterError, match="is closed"), pool.lease(Shape(1)):
+    with pytest.raises(ClusterError, match="is closed"), pool.borrow(Shape(1)):
         pass

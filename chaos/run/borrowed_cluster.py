@@ -24,14 +24,14 @@ PRELOADED = (
 
 
 @contextmanager
-def leased(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
+def borrowed(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
     """As long as it is needed. Raises ClusterError where it cannot be had."""
     if configuration.cluster == "processes":
-        with pool.processes.lease(shape_of(configuration), PRELOADED) as processes:
+        with pool.processes.borrow(shape_of(configuration), PRELOADED) as processes:
             yield processes
         return
     if not configuration.attach:
-        with pool.lease(shape_of(configuration)) as cluster:
+        with pool.borrow(shape_of(configuration)) as cluster:
             yield cluster
         return
     from shaketable.clusters.attached.cluster import AttachedCluster
