@@ -33,11 +33,11 @@ from shaketable.runtime.driver.slice_demand import RaysCoordinator, bundle_of
 from shaketable.runtime.tpu import slices
 from shaketable.runtime.tpu.seen_nodes import as_host
 from shaketable.runtime.tpu.topology import slice_shape
+from shaketable.suites.tests.rigs.slice_rig import WITHIN_S, trainer
 
 pytestmark = pytest.mark.xdist_group("slices")
 
 TWO_HOSTS = slice_shape("TPU-V6E", "2x4", chips_per_host=4)
-WITHIN_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -94,42 +94,6 @@ def remove(cluster: LocalCluster, *numbers: int) -> None:
         cluster.wait_state(number, "dead", WITHIN_S)
 
 
-def where(config: dict[str, Any]) -> None:
-    """Each rank leaves a word about where it is, attempt by attempt; the run ends when told by a file."""
-    directory, rank = Path(config["directory"]), get_context().get_world_rank()
-    size = get_context().get_world_size()
-    here = f"{os.environ['TPU_NAME']}/{os.environ['TPU_WORKER_ID']}/{os.environ['TPU_TOPOLOGY']}"
-    (directory / f"world-{size}-rank-{rank}").write_text(here)
-    deadline = time.monotonic() + WITHIN_S
-    while not (directory / "end").exists() and size != config["until_size"]:
-        assert time.monotonic() < deadline, f"a world of {config['until_size']} never came"
-        time.sleep(0.1)
-        report({"size": size})
-    report({"size": size})
-
-
-def trainer(directory: Path, least: int, most: int, until_size: int, name: str = "run") -> ElasticTrainer:
-    return ElasticTrainer(
-        where,
-        {"directory": str(directory), "until_size": until_size},
-        scaling_config=ScalingConfig(
-            num_workers=(least, most),
-            use_tpu=True,
-            accelerator_type="TPU-V6E",
-            topology="2x4",
-            chips_per_host=4,
-            elastic_resize_monitor_interval_s=0.5,
-        ),
-        run_config=RunConfig(
-            name=name,
-            storage_path=str(directory),
-            hold_timeout_s=2.0,
-            start_settle_s=1.0,
-            failure_config=FailureConfig(max_failures=2),
-        ),
-    )
-
-
 def test_a_fake_slice_is_a_slice_to_ray_and_to_us_and_wrong_labels_are_seen(
     cluster: LocalCluster, whole: str, half: str
 ) -> None:
@@ -178,26 +142,6 @@ def test_a_spent_budget_moves_a_run_to_the_slices_of_the_next_tier(cluster: Loca
     assert cluster.leftovers() == []
 
 
-@pytest.mark.usefixtures("whole")
-def test_a_run_grows_by_a_whole_slice_and_not_by_a_host(cluster: LocalCluster, half: str, tmp_path: Path) -> None:
-    @ray.remote(num_cpus=0)
-    def fit() -> Any:
-        return trainer(tmp_path, 2, 4, until_size=4).fit().metrics
-
-    running = fit.remote()
-    deadline = time.monotonic() + WITHIN_S
-    while not (tmp_path / "world-2-rank-1").exists():
-        assert time.monotonic() < deadline, "it never started"
-        time.sleep(0.1)
-    other = add(cluster, half, hosts=[1])
-    try:
-        assert ray.get(running, timeout=WITHIN_S) == {"size": 4}
-        words = [(tmp_path / f"world-4-rank-{rank}").read_text() for rank in range(4)]
-        assert words == ["b/0/2x4", "b/1/2x4", "a/0/2x4", "a/1/2x4"]
-    finally:
-        remove(cluster, *other)
-
-
 # ---- demand
 
 
@@ -222,7 +166,7 @@ def test_demand_that_is_left_is_found(cluster: LocalCluster) -> None:
 
 DRIVER = """
 import logging, sys, pathlib, ray
-from shaketable.suites.tests.runtime.test_slices_on_ray import trainer
+from shaketable.suites.tests.rigs.slice_rig import trainer
 ray.init(sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
 trainer(pathlib.Path(sys.argv[2]), 2, 4, until_size=4).fit()
 """
