@@ -1,9 +1,11 @@
-"""The engine on real Ray with the real subject: a few experiments only, the gate runs the rest."""
+"""The engine with the real subject: what is Ray's matter on Ray, the rest on processes, which take seconds. The gate
+runs whole experiments on Ray."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,11 +19,12 @@ from shaketable.clusters.local.pool import ClusterPool
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SHORT = {"job_config": "{steps: 16, step_s: 0.02}"}
+ON_PROCESSES = {**SHORT, "cluster": "processes"}
 pytestmark = pytest.mark.xdist_group("engine-on-ray")
 
 
 def test_a_worker_crash_passes_and_is_judged_the_same_from_its_history(pool: ClusterPool, tmp_path: Path) -> None:
-    judgement = toolkit.run_file(EXPERIMENTS / "worker-crash.yaml", variables=SHORT, folder=tmp_path, pool=pool)
+    judgement = toolkit.run_file(EXPERIMENTS / "worker-crash.yaml", variables=ON_PROCESSES, folder=tmp_path, pool=pool)
     assert judgement.verdict == "PASS", judgement.reason
     assert judge(read_events(tmp_path / "history.jsonl")) == judgement
     assert "back in" in judgement.reason
@@ -61,24 +64,18 @@ def test_shake_takes_a_function_of_the_test_and_gives_its_metrics(pool: ClusterP
 
 def test_shake_raises_what_an_assertion_is_for_a_missed_expectation(pool: ClusterPool, tmp_path: Path) -> None:
     job = "shaketable.workloads:hash_chain"
+    world: dict[str, Any] = {"cluster": "processes", "num_workers": 2, "nodes": 3, "pool": pool}
     with pytest.raises(ShakeFailed, match="shaketable run"):
-        shake(job, {"steps": 3, "fail_at": 2}, num_workers=2, nodes=3, storage_path=tmp_path / "a", pool=pool)
+        shake(job, {"steps": 3, "fail_at": 2}, storage_path=tmp_path / "a", **world)
+    late = [sigkill_worker(rank(0), at=step(9))]
     with pytest.raises(ShakeInvalid, match="never came true"):
-        shake(
-            job,
-            {"steps": 3},
-            num_workers=2,
-            nodes=3,
-            faults=[sigkill_worker(rank(0), at=step(9))],
-            storage_path=tmp_path / "b",
-            pool=pool,
-        )
+        shake(job, {"steps": 3}, faults=late, storage_path=tmp_path / "b", **world)
 
 
 def test_plain_chaos_run_gives_the_same_verdict_and_leaves_nothing(tmp_path: Path) -> None:
     chaos = Path(sys.executable).with_name("chaos")
     of_two = {"nodes": "2", "num_workers": "[1, 2]"}
-    variables = [word for key, value in {**SHORT, **of_two}.items() for word in ("--var", f"{key}={value}")]
+    variables = [word for key, value in {**ON_PROCESSES, **of_two}.items() for word in ("--var", f"{key}={value}")]
     command = [str(chaos), "run", *variables, str(EXPERIMENTS / "worker-crash.yaml")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ)
     assert done.returncode == 0, done.stdout + done.stderr

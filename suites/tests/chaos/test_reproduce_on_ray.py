@@ -1,4 +1,4 @@
-"""A real run with two kills, reproduced from its log alone, on real Ray."""
+"""A real run with two kills, reproduced from its log alone, on processes."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def test_a_run_with_two_kills_happens_again_from_its_log_alone(pool: ClusterPool
         "shaketable.workloads:hash_chain",
         {"steps": 20, "checkpoint_every": 3},
         faults=kills,
+        cluster="processes",
         nodes=3,
         num_workers=(1, 3),
         max_failures=2,
@@ -40,7 +41,7 @@ def test_a_run_with_two_kills_happens_again_from_its_log_alone(pool: ClusterPool
     recorded = reproduced(tmp_path / "alone")
     file = tmp_path / "incident.yaml"
     file.write_text(recorded.text)
-    judgement = toolkit.run_file(file, variables={}, folder=tmp_path / "again", pool=pool)
+    judgement = toolkit.run_file(file, variables={"cluster": "processes"}, folder=tmp_path / "again", pool=pool)
 
     assert judgement.verdict == "PASS", judgement.reason
     again = incident_of(read_events(tmp_path / "again/history.jsonl"))

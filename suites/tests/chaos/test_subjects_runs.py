@@ -1,10 +1,13 @@
-"""Real runs of both subjects on a local Ray cluster: what comes out is a whole history."""
+"""Real runs of both subjects: what comes out is a whole history. The bundled one runs on processes, which take a
+second; on Ray it shows a kill and SIGTERM, and the gate shows the rest."""
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +29,46 @@ from shaketable.chaos.history.events import (
     WorkerStarted,
 )
 from shaketable.chaos.plan import Configuration
+from shaketable.chaos.run.borrowed_cluster import borrowed
 from shaketable.chaos.workloads.worker_api import sentinel
-from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.pool import ClusterPool
-from shaketable.clusters.protocol import Shape
+from shaketable.clusters.protocol import Cluster
 from shaketable.suites.tests.rigs.subject_rig import Trial, charges, of_kind
 
 JOB_CONFIG = {"steps": 16, "step_s": 0.1}
 ALL_STEPS = list(range(1, 17))
-SUBJECTS = ("bundled", "ray-train")
+BUNDLED, ON_RAY, RAY_TRAIN = ("bundled", "processes"), ("bundled", "local"), ("ray-train", "local")
+SUBJECTS = (BUNDLED, RAY_TRAIN)
 # Minutes each with Ray Train; its whole history in the ordinary tests, the rest in `nox -s on_demand`.
-SUBJECTS_IN_TIME = ("bundled", pytest.param("ray-train", marks=pytest.mark.on_demand))
+RAY_TRAIN_IN_TIME = pytest.param(*RAY_TRAIN, marks=pytest.mark.on_demand)
+SUBJECTS_IN_TIME = (BUNDLED, RAY_TRAIN_IN_TIME)
 Launcher = Callable[..., Trial]
 # they share one cluster
 pytestmark = pytest.mark.xdist_group("subjects")
 
 
 @pytest.fixture(scope="module")
-def cluster(pool: ClusterPool) -> Iterator[LocalCluster]:
-    with pool.borrow(Shape(nodes=2)) as cluster:
+def clusters(pool: ClusterPool) -> Iterator[Callable[[str], Cluster]]:
+    """The one of each kind, started when it is first asked for."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def cluster(kind: str) -> Cluster:
+            return stack.enter_context(borrowed(Configuration(cluster=kind, nodes=2), pool))
+
         yield cluster
 
 
 @pytest.fixture
-def trial(cluster: LocalCluster, tmp_path: Path) -> Iterator[Launcher]:
+def trial(clusters: Callable[[str], Cluster], tmp_path: Path) -> Iterator[Launcher]:
     """Starts a run of two workers. Their number is fixed: what an earlier test of this cluster left reserved does not
     change it."""
     trials = []
 
-    def start(subject: Any, **configured: Any) -> Trial:
-        configuration = Configuration(
-            **{"subject": subject, "job_config": JOB_CONFIG, "num_workers": 2, "max_failures": 1, **configured}
-        )
-        trials.append(Trial(tmp_path, cluster.address, configuration))
+    def start(subject: Any, kind: str, **configured: Any) -> Trial:
+        told = {"job_config": JOB_CONFIG, "num_workers": 2, "max_failures": 1, **configured}
+        configuration = Configuration(subject=subject, cluster=kind, **told)
+        trials.append(Trial(tmp_path, clusters(kind).address, configuration))
         trials[-1].launch()
         return trials[-1]
 
@@ -72,11 +82,11 @@ def finished(trial: Trial) -> list[AnyEvent]:
     return trial.collector.finish()
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize(("subject", "kind"), SUBJECTS)
 def test_a_run_without_faults_leaves_a_whole_history_and_checkpoints_that_can_be_read_back(
-    subject: str, trial: Launcher, cluster: LocalCluster
+    subject: str, kind: str, trial: Launcher, clusters: Callable[[str], Cluster]
 ) -> None:
-    run = trial(subject)
+    run = trial(subject, kind)
     events = finished(run)
 
     [began], [started], [ended], [run_ended] = (
@@ -84,7 +94,7 @@ def test_a_run_without_faults_leaves_a_whole_history_and_checkpoints_that_can_be
     )
     assert (began.term, began.spent, began.finished) == (1, {}, False)
     assert (started.attempt, started.world_size, started.resume) == (1, 2, None)
-    assert {member.node_id for member in started.members} <= {node.node_id for node in cluster.nodes()}
+    assert {member.node_id for member in started.members} <= {node.node_id for node in clusters(kind).nodes()}
     assert (ended.attempt, ended.cause, ended.account) == (1, "finished", None)
     assert (run_ended.term, run_ended.outcome, run_ended.metrics["step"]) == (1, "finished", 16)
     assert "RUNNING" in [event.state for event in of_kind(events, StateChanged)]
@@ -101,11 +111,11 @@ def test_a_run_without_faults_leaves_a_whole_history_and_checkpoints_that_can_be
     assert run.subject.files_left(run.storage, run.name) == []
 
 
-@pytest.mark.parametrize("subject", SUBJECTS_IN_TIME)
+@pytest.mark.parametrize(("subject", "kind"), [ON_RAY, RAY_TRAIN_IN_TIME])
 def test_a_killed_worker_is_one_charge_and_the_next_attempt_resumes_from_the_last_commit(
-    subject: str, trial: Launcher
+    subject: str, kind: str, trial: Launcher
 ) -> None:
-    run = trial(subject)
+    run = trial(subject, kind)
     run.wait_for_step(6)
     os.kill(run.pid_of(rank=1), signal.SIGKILL)
     events = finished(run)
@@ -121,9 +131,11 @@ def test_a_killed_worker_is_one_charge_and_the_next_attempt_resumes_from_the_las
     assert of_kind(events, Committed)[-1].index == 16
 
 
-@pytest.mark.parametrize("subject", SUBJECTS_IN_TIME)
-def test_an_error_in_a_worker_beyond_the_budget_fails_the_run_and_is_named(subject: str, trial: Launcher) -> None:
-    run = trial(subject, max_failures=0)
+@pytest.mark.parametrize(("subject", "kind"), SUBJECTS_IN_TIME)
+def test_an_error_in_a_worker_beyond_the_budget_fails_the_run_and_is_named(
+    subject: str, kind: str, trial: Launcher
+) -> None:
+    run = trial(subject, kind, max_failures=0)
     run.wait_for_step(6)
     sentinel(run.collector.config.directory, run.pid_of(rank=1)).touch()
 
@@ -134,11 +146,11 @@ def test_an_error_in_a_worker_beyond_the_budget_fails_the_run_and_is_named(subje
     assert ended.outcome == "failed" and "InjectedError" in ended.error
 
 
-@pytest.mark.parametrize("subject", SUBJECTS_IN_TIME)
-def test_a_relaunch_after_the_driver_was_killed_goes_on_in_a_new_term(subject: str, trial: Launcher) -> None:
+@pytest.mark.parametrize(("subject", "kind"), SUBJECTS_IN_TIME)
+def test_a_relaunch_after_the_driver_was_killed_goes_on_in_a_new_term(subject: str, kind: str, trial: Launcher) -> None:
     """Killed well between two commits: Ray Train rewrites its manifest in place, and a kill in the middle of that
     leaves a run that can never be started again under its name."""
-    run = trial(subject, job_config={"steps": 60, "step_s": 0.05, "checkpoint_every": 20})
+    run = trial(subject, kind, job_config={"steps": 60, "step_s": 0.05, "checkpoint_every": 20})
     run.wait_for_commit(20)
     run.wait_for_step(23)
     run.driver.kill()
@@ -156,7 +168,7 @@ def test_a_relaunch_after_the_driver_was_killed_goes_on_in_a_new_term(subject: s
 
 
 def test_a_finished_run_relaunched_says_that_it_is_finished_and_gives_its_result(trial: Launcher) -> None:
-    run = trial("bundled", job_config={"steps": 3, "step_s": 0.01})
+    run = trial(*BUNDLED, job_config={"steps": 3, "step_s": 0.01})
     assert run.wait() == 0, run.log()
     run.launch()
     events = finished(run)
@@ -168,7 +180,7 @@ def test_a_finished_run_relaunched_says_that_it_is_finished_and_gives_its_result
 
 
 def test_a_bundled_driver_that_gets_sigterm_exits_143_and_charges_nothing(trial: Launcher) -> None:
-    run = trial("bundled")
+    run = trial(*ON_RAY)
     run.wait_for_step(6)
     run.driver.terminate()
 

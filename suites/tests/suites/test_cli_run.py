@@ -1,4 +1,5 @@
-"""`shaketable run` as a user runs it, with a real cluster and a real run: verdicts, canary, Ctrl-C."""
+"""`shaketable run` as a user runs it, with a real run: verdicts, canary, Ctrl-C. Most on clusters of processes, which
+take seconds; that nothing is left running is shown on local Ray too."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("cli-run")
 
 
 def test_a_worker_crash_passes_and_a_copy_of_its_result_is_judged_the_same(tmp_path: Path) -> None:
-    done = shaketable("run", "worker-crash", "--json", "run.json", cwd=tmp_path)
+    done = shaketable("run", "worker-crash", "--cluster", "processes", "--json", "run.json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line[:8].strip() for line in done.stdout.splitlines()] == ["shaketab", "PASS", "GREEN  1"]
     assert "\x1b" not in done.stdout
@@ -44,15 +45,15 @@ def test_a_runtime_that_resumes_from_scratch_is_caught_in_every_process_of_it(tm
 
 
 @pytest.mark.parametrize(
-    ("number", "jobs"),
-    [(signal.SIGINT, "2"), (signal.SIGTERM, "1"), pytest.param(signal.SIGINT, "1", marks=pytest.mark.on_demand)],
+    ("number", "jobs", "cluster"),
+    [(signal.SIGINT, "1", "local"), (signal.SIGINT, "2", "processes"), (signal.SIGTERM, "1", "processes")],
 )
 def test_an_interrupt_in_the_middle_reports_what_there_is_and_leaves_nothing_running(
-    tmp_path: Path, number: signal.Signals, jobs: str
+    tmp_path: Path, number: signal.Signals, jobs: str, cluster: str
 ) -> None:
     ours, theirs = pty.openpty()
     for name in ("one", "other"):
-        (tmp_path / f"{name}.yaml").write_text(alone())
+        (tmp_path / f"{name}.yaml").write_text(alone(cluster))
     command = [sys.executable, "-m", "shaketable.suites.command.cli", "run", "one.yaml", "other.yaml", "--jobs", jobs]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
@@ -69,10 +70,16 @@ def test_an_interrupt_in_the_middle_reports_what_there_is_and_leaves_nothing_run
     assert [each.cmdline() for each in left if each.is_running()] == []
 
 
-def alone() -> str:
-    """An experiment on a single node, which is there soon."""
+def alone(cluster: str) -> str:
+    """An experiment on a single node, which is there soon, and that takes long enough to be interrupted."""
     text = (FOLDER / "worker-crash.yaml").read_text()
-    small = {"nodes: 3": "nodes: 1", "num_workers: [1, 3]": "num_workers: 1", "{rank: 1}": "{rank: 0}"}
+    small = {
+        "nodes: 3": "nodes: 1",
+        "num_workers: [1, 3]": "num_workers: 1",
+        "{rank: 1}": "{rank: 0}",
+        "cluster: local": f"cluster: {cluster}",
+        "{steps: 40}": "{steps: 2000, step_s: 0.05}",
+    }
     for old, new in small.items():
         assert text.count(old) == 1, f"worker-crash.yaml has {text.count(old)} times {old}"
         text = text.replace(old, new)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shaketable.chaos.history.events import NodeJoined, read_events
+from shaketable.clusters.protocol import PROCESSES
 from shaketable.suites.tests.suites.test_plugin_in_a_users_pytest import pytest_in
 
 pytestmark = pytest.mark.xdist_group("users-pytest")
@@ -39,7 +40,7 @@ def train_func(config):
 TWO_TESTS = """
 from shaketable import rank, shake, sigkill_worker, step
 
-WORLD = {"num_workers": (1, 2), "nodes": 2, "max_failures": 1}
+WORLD = {"cluster": "processes", "num_workers": (1, 2), "nodes": 2, "max_failures": 1}
 JOB = "shaketable.workloads:hash_chain"
 
 
@@ -107,12 +108,18 @@ def test_one_process_uses_its_cluster_again_and_a_failure_reads_like_the_gates_o
     # their line, and none of ours
     assert "> " in done.stdout and "suites/gate/shake.py" not in done.stdout
     assert f"\n{line}" in done.stdout.partition("short test summary")[0]
-    assert not listens(Path(failed["folder"]))
+    assert not Path(address_of(Path(failed["folder"])).removeprefix(PROCESSES)).exists()
+
+
+def address_of(folder: Path) -> str:
+    """Where the cluster is, or was, that the experiment ran on."""
+    address: str = json.loads((folder / "driver-0.json").read_text())["address"]
+    return address
 
 
 def listens(folder: Path) -> bool:
     """Whether the cluster that the experiment ran on is still there."""
-    host, _, port = json.loads((folder / "driver-0.json").read_text())["address"].partition(":")
+    host, _, port = address_of(folder).partition(":")
     with socket.socket() as probe:
         return probe.connect_ex((host, int(port))) == 0
 
