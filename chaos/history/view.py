@@ -7,7 +7,7 @@ closer than CLOCK_SKEW_S.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -124,6 +124,8 @@ class History:
         self.subject = self.began.subject if self.began else self.configuration.subject
         self.launches = _launches(self)
         self._launch_by_writer: dict[str, Launch | None] = {}
+        self._settings: dict[int, Configuration] = {}
+        self._derived: dict[Callable[[History], Any], Any] = {}
         self.nodes = self.all(NodeJoined)
         self.has_log = bool(self.all(LogRecord))
         self.entries = from_log(self.all(LogRecord), self.all(TermBegan)) if self.has_log else from_events(self.events)
@@ -184,8 +186,17 @@ class History:
 
     def settings(self, term: int) -> Configuration:
         """The configuration that the driver of `term` was given."""
-        launch = self.launch_of(next((e for e in self.all(TermBegan) if e.term == term), None))
-        return launch.configuration if launch is not None else self.configuration
+        if term not in self._settings:
+            launch = self.launch_of(next((e for e in self.all(TermBegan) if e.term == term), None))
+            self._settings[term] = launch.configuration if launch is not None else self.configuration
+        return self._settings[term]
+
+    def once(self, make: Callable[[History], T]) -> T:
+        """What `make` finds in this history, looked for at the first question."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        found: T = self._derived[make]
+        return found
 
     def launch_of(self, event: Event | None) -> Launch | None:
         """Whose event it is: the launch with the writer's pid, else the latest one before it."""
@@ -194,8 +205,9 @@ class History:
         if event.writer not in self._launch_by_writer:
             by_pid = [launch for launch in self.launches if f"-{launch.started.pid}-" in event.writer]
             self._launch_by_writer[event.writer] = by_pid[-1] if by_pid else None
-        before = (launch for launch in reversed(self.launches) if launch.started.at_s <= event.at_s)
-        return self._launch_by_writer[event.writer] or next(before, None)
+        if (own := self._launch_by_writer[event.writer]) is not None:
+            return own
+        return next((launch for launch in reversed(self.launches) if launch.started.at_s <= event.at_s), None)
 
     def latest_commit(self, position: int) -> Commit | None:
         """The commit that counts at a place in the order."""
@@ -328,11 +340,12 @@ def _scripted(made: Configuration, script: RunConfigured | None) -> Configuratio
 
 def _launches(history: History) -> list[Launch]:
     base = dict(history.began.configuration) if history.began else {}
+    first = _configuration(base)
     exits = {event.launch: event for event in history.all(DriverExited)}
     launches = []
     for started in sorted(history.all(DriverStarted), key=lambda event: event.launch):
         # what an earlier launch was given is not kept
-        given = _configuration({**base, **started.changed})
+        given = _configuration({**base, **started.changed}) if started.changed else first
         script = history.scripts.get(started.launch + 1)
         launches.append(Launch(started, exits.get(started.launch), _scripted(given, script)))
     return launches

@@ -99,7 +99,7 @@ def current_group(events: Sequence[AnyEvent]) -> Group:
     if not starts:
         return Group()
     term, attempt = max((e.term, e.attempt) for e in starts)
-    if any(isinstance(e, AttemptEnded) and (e.term, e.attempt) == (term, attempt) for e in events):
+    if any(type(e) is AttemptEnded and (e.term, e.attempt) == (term, attempt) for e in events):
         return Group()
     members: dict[int, Member] = {}
     for event in starts:

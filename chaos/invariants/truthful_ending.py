@@ -43,7 +43,7 @@ def _exits(history: History) -> Iterator[str]:
         if _superseded(history, launch):
             # a fenced driver has no say in how the run ends
             continue
-        said = [event for event in history.all(RunEnded) if history.launch_of(event) == launch]
+        said = [event for event in history.all(RunEnded) if history.launch_of(event) is launch]
         code, name = launch.exited.code, f"the driver of launch {launch.started.launch}"
         if said and not _fits(history, said[-1].outcome, code) and code != KILLED:
             yield f"{name} said {said[-1].outcome} and exited with {code}"
@@ -61,14 +61,14 @@ def _fits(history: History, outcome: str, code: int) -> bool:
 
 
 def _superseded(history: History, launch: Launch) -> bool:
-    own = [event.term for event in history.all(TermBegan) if history.launch_of(event) == launch]
+    own = [event.term for event in history.all(TermBegan) if history.launch_of(event) is launch]
     later = [event.term for event in history.all(TermBegan) if launch.exited and event.at_s < launch.exited.at_s]
     return bool(own) and max(later, default=0) > max(own)
 
 
 def _took_over(history: History, launch: Launch) -> bool:
     """Whether it came as far as the run at all; what ends a driver before that is no ending of the run."""
-    return any(history.launch_of(event) == launch for event in history.all(TermBegan))
+    return any(history.launch_of(event) is launch for event in history.all(TermBegan))
 
 
 def _asked_to_go(history: History, code: int) -> bool:
