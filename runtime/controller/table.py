@@ -86,6 +86,7 @@ EVENT_TRANSITIONS: Mapping[State, Mapping[Kind, tuple[State, ...]]] = {
         ev.AgentLost: (WAITING,),
         ev.AgentFailed: (WAITING,),
         ev.NodesChanged: (WAITING,),
+        ev.LoopPaused: (WAITING,),
         "settle": (WAITING,),
         "unit_wait": (BACKOFF,),
         "capacity": (WAITING,),
@@ -205,6 +206,7 @@ EVENT_TRANSITIONS: Mapping[State, Mapping[Kind, tuple[State, ...]]] = {
         ev.AgentLost: (BACKOFF,),
         ev.AgentFailed: (BACKOFF,),
         ev.NodesChanged: (BACKOFF,),
+        ev.LoopPaused: (BACKOFF,),
         "backoff": (WAITING,),
         "capacity": (BACKOFF,),
         "quarantine": (BACKOFF,),
@@ -272,7 +274,10 @@ SWITCHES: Mapping[Kind, Condition] = {ev.Interrupted: "interrupted"}
 
 # What may still come in these states, and changes nothing.
 OVER = (FINISHED, FAILED, INTERRUPTED)
-LATE: tuple[Kind, ...] = (ev.UnitPlaced, ev.AgentReady, ev.AgentLost, ev.AgentFailed, ev.NodesChanged, ev.Interrupted)
+LATE: tuple[Kind, ...] = (
+    *(ev.UnitPlaced, ev.AgentReady, ev.AgentLost, ev.AgentFailed, ev.NodesChanged),
+    *(ev.LoopPaused, ev.Interrupted),
+)
 
 # ---- what the tables say -------------------------------------------------------------------------------------
 

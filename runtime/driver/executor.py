@@ -202,8 +202,7 @@ class Executor:
             self._check_fence(self._feed)
         for peer in self._peers.values():
             peer.heard_s += gap
-        if self.controller.attempt is not None:
-            self._feed(ev.LoopPaused(gap))
+        self._feed(ev.LoopPaused(gap, agents=frozenset(self._peers)))
 
     def _post(self, event: ev.Event | _Call) -> None:
         """From any thread: hand an event, or something to do in line with the events, to the loop."""
