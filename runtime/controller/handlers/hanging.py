@@ -20,8 +20,8 @@ _SHOWN = 8
 
 
 def on_paused(m: Model, event: ev.LoopPaused) -> None:
-    if event.silent and event.seconds >= m.settings.lease_s:
-        m.stood_still = StoodStill(event.seconds, m.now + m.settings.heartbeat_timeout_s, event.agents)
+    if event.silent and event.seconds >= m.settings.config.driver_lease_s:
+        m.stood_still = StoodStill(event.seconds, m.now + m.settings.config.heartbeat_timeout_s, event.agents)
     attempt = m.attempt
     if attempt is None:
         return
