@@ -200,7 +200,14 @@ class AgentLoop:
                     self._take_stacks(message.attempt)
                 case msg.Shutdown():
                     self._shut_down(message.final)
-                case msg.HoldBegin() | msg.HoldUntil() | msg.HoldCancelled() | msg.Preemption() | msg.Delivery():
+                case (
+                    msg.HoldBegin()
+                    | msg.HoldUntil()
+                    | msg.HoldCancelled()
+                    | msg.Preemption()
+                    | msg.Delivery()
+                    | msg.Settled()
+                ):
                     self._tell_worker(message, message.attempt)
 
     def _shut_down(self, final: bool) -> None:
@@ -222,7 +229,8 @@ class AgentLoop:
         )
         self._copying.look_for_run(self._on_run_found)
         ours, theirs = wire.pair()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, setup.sys_path))}
+        path = os.pathsep.join(filter(None, [*setup.sys_path, setup.environment.get("PYTHONPATH", "")]))
+        environment = {**os.environ, **setup.environment, "PYTHONPATH": path}
         self._server = subprocess.Popen(
             [sys.executable, "-m", "shaketable.runtime.agent.forkserver", str(theirs.fileno()), str(os.getpid())],
             pass_fds=[theirs.fileno()],

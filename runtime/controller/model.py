@@ -52,6 +52,8 @@ class Settings:
     commit_timeout_s: float
     start_settle_s: float
     unit_wait_s: float
+    # the labels of its nodes, where there are no tiers
+    selector: tuple[tuple[str, str], ...] = ()
     tiers: tuple[Tier, ...] = ()
     notice_window_s: float = 0.0
     replacement_wait_s: float = 0.0

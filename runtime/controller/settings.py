@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shaketable.runtime import config as cf
 from shaketable.runtime.checkpoints.retention import Score
 from shaketable.runtime.config import RunConfig, ScalingConfig
@@ -34,7 +36,8 @@ def settings_of(
         commit_timeout_s=config.commit_timeout_s,
         start_settle_s=config.start_settle_s,
         unit_wait_s=config.unit_wait_s,
-        tiers=tuple(_tier(tier) for tier in failure.tiers),
+        selector=_selector(scaling.label_selector or {}),
+        tiers=tuple(_tier(tier, scaling.label_selector or {}) for tier in failure.tiers),
         notice_window_s=config.notice_window_s,
         replacement_wait_s=config.replacement_wait_s,
         hang_timeout_s=config.hang_timeout_s,
@@ -49,10 +52,14 @@ def settings_of(
     )
 
 
-def _tier(tier: cf.Tier) -> Tier:
+def _selector(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
+
+
+def _tier(tier: cf.Tier, labels: Mapping[str, str]) -> Tier:
     return Tier(
         name=tier.name,
-        selector=tuple(sorted(tier.label_selector.items())),
+        selector=_selector({**labels, **tier.label_selector}),
         limits={"max_failures": tier.max_failures, "max_preemption_failures": tier.max_preemption_failures},
         capacity_timeout_s=tier.capacity_timeout_s,
     )

@@ -23,9 +23,10 @@ from shaketable.runtime.controller import events as ev
 from shaketable.runtime.controller.settings import settings_of
 from shaketable.runtime.driver import executor as executor_module
 from shaketable.runtime.driver.executor import Executor, Job
+from shaketable.runtime.facade.result import Result, result_of
 from shaketable.runtime.log.run_log import open_run
 from shaketable.runtime.storage.files import locate_run
-from shaketable.runtime.trainer import ElasticTrainer, Result
+from shaketable.runtime.trainer import ElasticTrainer
 from shaketable.suites.tests.rigs.log_examples import CONFIGURATION
 
 RETRY_S = 0.3
@@ -122,9 +123,10 @@ def fit(
     trainer = ElasticTrainer(function, scaling_config=ScalingConfig(num_workers=workers), run_config=config)
     log, state = open_run(locate_run(config.storage_path, config.name), CONFIGURATION)
     if state.outcome == "finished":
-        return trainer._result(log)
+        return result_of(log.run_path, log.state)
     settings = settings_of(config, trainer._scaling, jitter=0.0, wall_ahead_s=0.0)
     preloaded = (*trainer_module._PRELOAD, *preload)
     with without_ray(folder):
         job = Job(trainer._task, preloaded, {}, trainer_module._import_path())
-        return trainer._conclude(Executor(job, config, settings, log).run(), log)
+        watched = trainer._watched(str(log.run_path))
+        return trainer._conclude(Executor(job, watched, settings, log).run(), log)

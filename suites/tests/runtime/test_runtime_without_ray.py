@@ -17,7 +17,7 @@ from shaketable.runtime import session
 from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
 from shaketable.runtime.config import FailureConfig
 from shaketable.runtime.errors import TrainingFailedError
-from shaketable.runtime.trainer import Result
+from shaketable.runtime.facade.result import Result
 from shaketable.suites.tests.rigs.local_agents import fit
 
 ASYNC = CheckpointUploadMode.ASYNC

@@ -11,7 +11,8 @@ import pytest
 
 from shaketable.runtime.config import FailureConfig, RunConfig, ScalingConfig
 from shaketable.runtime.errors import TrainingFailedError
-from shaketable.runtime.trainer import ElasticTrainer, Result, read_result
+from shaketable.runtime.facade.result import Result
+from shaketable.runtime.trainer import ElasticTrainer, read_result
 from shaketable.suites.tests.rigs.agent_processes import without_ray
 from shaketable.suites.tests.rigs.disk import can_mount
 
