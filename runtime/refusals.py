@@ -53,7 +53,10 @@ ARGUMENTS: Mapping[str, Mapping[str, Refusal]] = MappingProxyType(
     {
         "ElasticTrainer": _TRAINER,
         "TorchTrainer": _TRAINER,
-        "JaxTrainer": _TRAINER,
+        "JaxTrainer": {
+            **_TRAINER,
+            "jax_config": Refusal("what jax runs on is said once: ScalingConfig(use_gpu=True) or (use_tpu=True, ...)"),
+        },
         "RunConfig": {
             "logging_config": Refusal(
                 "the runtime logs nothing through `logging`; it prints to the driver's stdout. Leave it out"

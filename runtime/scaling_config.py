@@ -180,7 +180,8 @@ def _check_tpu(config: ScalingConfig) -> None:
     given = config.resources_per_worker or {}
     check(
         not config.use_gpu and not given.get("GPU"),
-        "ScalingConfig asks for both: workers run on GPUs or on TPUs, so use_gpu=True or use_tpu=True, not both",
+        "ScalingConfig: Cannot specify both `use_gpu=True` and `use_tpu=True`: workers run on GPUs or on TPUs, so"
+        " use_gpu=True or use_tpu=True, not both",
     )
     check(
         config.resources_per_worker is None or given.get("TPU", 0) > 0,
