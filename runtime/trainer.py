@@ -112,9 +112,13 @@ class ElasticTrainer:
             self._scaling.bundle,
             _import_path(),
             self._scaling.slice,
-            self._run.worker_runtime_env.get("env_vars", {}),
+            self._environment,
         )
         return self._conclude(Executor(job, run, settings, log).run(), log)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return dict(self._run.worker_runtime_env.get("env_vars", {}))
 
     def _watched(self, run_path: str) -> RunConfig:
         """Ray Train's callbacks are called by some of our own."""

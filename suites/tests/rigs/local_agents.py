@@ -127,6 +127,6 @@ def fit(
     settings = settings_of(config, trainer._scaling, jitter=0.0, wall_ahead_s=0.0)
     preloaded = (*trainer_module._PRELOAD, *preload)
     with without_ray(folder):
-        job = Job(trainer._task, preloaded, {}, trainer_module._import_path())
+        job = Job(trainer._task, preloaded, {}, trainer_module._import_path(), environment=trainer._environment)
         watched = trainer._watched(str(log.run_path))
         return trainer._conclude(Executor(job, watched, settings, log).run(), log)
