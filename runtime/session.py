@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode, commit_at
 from shaketable.runtime.checkpoints.store import stage
 from shaketable.runtime.context import PreemptionInfo, TrainContext
-from shaketable.runtime.errors import ConfigurationError, StorageError
+from shaketable.runtime.errors import ConfigurationError, ShaketableError, StorageError
 from shaketable.runtime.facade.reported import CheckpointConsistencyMode, ReportedCheckpoint, reported_checkpoints
 from shaketable.runtime.handover import Handover, UploadFunction, handover
 from shaketable.runtime.log.metrics import encode
@@ -40,7 +40,7 @@ listeners: list[Listener] = []
 """Called around every `report()` of this process, on the training function's own thread."""
 
 
-class SessionError(RuntimeError):
+class SessionError(ShaketableError, RuntimeError):
     """The session API was used where there is no session, or against its rules."""
 
 
@@ -280,7 +280,7 @@ class Session:
                 self._on_upload_done(message)
             case msg.HoldBegin():
                 self._holding, self._hold_at, self._reached = True, None, False
-                self.send(msg.HoldAnswer(attempt=self._attempt, rank=self._rank, returned=self._returned))
+                self.send(msg.HoldAnswered(attempt=self._attempt, rank=self._rank, returned=self._returned))
             case msg.HoldUntil(index=index):
                 self._hold_at = index
                 self._requested.add(index)

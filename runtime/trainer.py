@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.backends.jax import JaxBackend
 from shaketable.runtime.backends.torch import TorchBackend, TorchConfig
@@ -23,9 +21,10 @@ from shaketable.runtime.checkpoints.reinstatement import reinstate
 from shaketable.runtime.clocks import as_wall_s
 from shaketable.runtime.config import RunConfig, ScalingConfig, UserCallback, as_json
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job
 from shaketable.runtime.driver.pickling import pickled
+from shaketable.runtime.driver.placement import Nodes
 from shaketable.runtime.errors import (
     ConfigurationError,
     ControllerError,
@@ -57,7 +56,8 @@ class ElasticTrainer:
 
     `train_loop_config` is passed to it if it takes an argument, and belongs to the identity of the run. Without
     `run_config`, the run has a name of its own below `~/ray_results`. Needs Ray 2.60; `ray.init()` is called if nobody
-    has. Raises ConfigurationError, also for Ray Train's arguments that are not supported.
+    has. `nodes`: other nodes than Ray's; for tests, see docs/processes.md. Raises ConfigurationError, also for Ray
+    Train's arguments that are not supported.
     """
 
     @refuses("ElasticTrainer")
@@ -69,7 +69,9 @@ class ElasticTrainer:
         backend_config: Any = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
+        self._nodes = nodes or rays_nodes()
         self._function = train_loop_per_worker
         self._config = train_loop_config
         self._scaling = scaling_config or ScalingConfig()
@@ -95,8 +97,7 @@ class ElasticTrainer:
         retries.set_retry_timeout(self._run.storage_outage_s)
         check_writable(run_path.parent)
         check_rights(run_path)
-        if not ray.is_initialized():
-            ray.init()
+        self._nodes.join()
         configuration = as_json(self._scaling, self._run, self._config, self._backend.framework)
         log, state = open_run(run_path, configuration, on_config_change=self._run.on_config_change)
         if state.outcome == "finished":
@@ -105,7 +106,8 @@ class ElasticTrainer:
             return result_of(log.run_path, log.state)
         self._announce_opening(log, run)
         reinstate(log, self._warn, lambda number, record: _tell(run, number, record))
-        settings = settings_of(self._run, self._scaling, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
+        per_unit = self._scaling.workers_per_unit
+        settings = Settings(self._run, self._scaling, per_unit, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
         job = Job(
             self._task,
             (*_PRELOAD, *self._backend.preload, *self._run.preload),
@@ -114,7 +116,7 @@ class ElasticTrainer:
             self._scaling.slice,
             self._environment,
         )
-        return self._conclude(Executor(job, run, settings, log).run(), log)
+        return self._conclude(Executor(job, run, settings, log, self._nodes).run(), log)
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -179,6 +181,7 @@ class TorchTrainer(ElasticTrainer):
         torch_config: TorchConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
         if torch_config is not None:
             _check_kind("torch_config", torch_config, TorchConfig)
@@ -188,6 +191,7 @@ class TorchTrainer(ElasticTrainer):
             backend_config=torch_config or TorchConfig(),
             scaling_config=scaling_config,
             run_config=run_config,
+            nodes=nodes,
         )
 
 
@@ -203,8 +207,11 @@ class JaxTrainer(ElasticTrainer):
         *,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
-        super().__init__(train_loop_per_worker, train_loop_config, scaling_config=scaling_config, run_config=run_config)
+        super().__init__(
+            train_loop_per_worker, train_loop_config, scaling_config=scaling_config, run_config=run_config, nodes=nodes
+        )
 
     @staticmethod
     def _backend_for(scaling: ScalingConfig, config: Any) -> Backend:
@@ -262,13 +269,11 @@ def _failure(message: str, state: run_state.RunState) -> TrainingFailedError:
     return ControllerError(message, attempts)
 
 
-def read_result(storage_path: str, name: str) -> run_state.RunState:
-    """What the run log says about a run, without taking it over. Raises StorageError if there is none."""
-    run_path = locate_run(storage_path, name)
-    state = RunLog(run_path).catch_up()
-    if state.next_number == run_state.FIRST_NUMBER:
-        raise StorageError(f"there is no run {name!r} in {storage_path}: {run_path} has no records")
-    return state
+def rays_nodes() -> Nodes:
+    """Imported late: Ray takes a second, and who has other nodes needs none of it."""
+    from shaketable.runtime.driver.ray_placement import RayNodes
+
+    return RayNodes()
 
 
 def _tidy_up(log: RunLog) -> None:

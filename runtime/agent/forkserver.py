@@ -49,7 +49,11 @@ def die_with_parent(sig: signal.Signals, parent: int) -> None:
 
 
 def main() -> None:
-    fd, parent = int(sys.argv[1]), int(sys.argv[2])
+    serve(int(sys.argv[1]), int(sys.argv[2]))
+
+
+def serve(fd: int, parent: int) -> None:
+    """Until the agent `parent` at the other end of the socket `fd` is gone."""
     signal.signal(signal.SIGTERM, _leave)
     # Ctrl-C is the driver's to handle
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -120,6 +124,8 @@ class _Server:
 
     def _warm(self, message: msg.Warm) -> None:
         sys.path[:] = message.sys_path
+        # before anything is imported that reads it
+        os.environ.update(message.environment)
         for name in message.preload:
             try:
                 importlib.import_module(name)

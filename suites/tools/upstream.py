@@ -97,10 +97,11 @@ def cluster(environment, tmp_path_factory):
     if not os.environ.get("UPSTREAM_WITHOUT_RAY"):
         yield
         return
-    from shaketable.suites.tests.rigs.local_agents import without_ray
+    from shaketable.runtime import trainer
+    from shaketable.suites.tests.rigs.process_runs import process_nodes
     ray.init = ray.shutdown = lambda *given, **named: None
-    ray.is_initialized = lambda: True
-    with without_ray(tmp_path_factory.mktemp("agents")):
+    with process_nodes(4) as nodes:
+        trainer.rays_nodes = lambda: nodes
         yield
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,14 @@ from shaketable.runtime.log import records as rec
 
 def top_up(m: Model) -> None:
     """As many units as max needs, no more: each that is missing is one pending request."""
-    wanted = m.settings.bounds.max_workers // m.settings.agents_per_unit
+    wanted = m.settings.scaling.max_workers // m.settings.agents_per_unit
     counted = m.capacity.unit_index.counted
     if counted > wanted:
         for unit in m.capacity.surplus(wanted, m.in_use):
             release(m, unit)
-    selector = m.settings.tiers[m.tier].selector if m.settings.tiers else m.settings.selector
+    tiers = m.settings.failure.tiers
+    labels = {**(m.settings.scaling.label_selector or {}), **(tiers[m.tier].label_selector if tiers else {})}
+    selector = tuple(sorted(labels.items()))
     avoid = tuple(node for node in m.capacity.aside if not m.capacity.dead(node))
     for _ in range(wanted - counted):
         m.do(ev.RequestUnit(m.next_unit, selector, avoid))

@@ -15,7 +15,7 @@ from shaketable.runtime import session as train
 from shaketable.runtime.log import records as rec
 from shaketable.runtime.log.run_state import RunState, fold
 from shaketable.runtime.trainer import _failure, _passed
-from shaketable.suites.tests.rigs.local_agents import fit
+from shaketable.suites.tests.rigs.process_runs import fit
 
 pytestmark = pytest.mark.xdist_group("moving")
 
