@@ -9,7 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
+    from shaketable.runtime.checkpoint import (
+        Checkpoint,
+        CheckpointConsistencyMode,
+        CheckpointUploadMode,
+        ReportedCheckpoint,
+        ReportedCheckpointStatus,
+    )
     from shaketable.runtime.config import (
         CheckpointConfig,
         FailureConfig,
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
         UserCallback,
     )
     from shaketable.runtime.context import PreemptionInfo, TrainContext
+    from shaketable.runtime.driver.result import Result
     from shaketable.runtime.errors import (
         ConfigurationError,
         ControllerError,
@@ -29,12 +36,6 @@ if TYPE_CHECKING:
         WorkerFailure,
         WorkerGroupError,
     )
-    from shaketable.runtime.facade.reported import (
-        CheckpointConsistencyMode,
-        ReportedCheckpoint,
-        ReportedCheckpointStatus,
-    )
-    from shaketable.runtime.facade.result import Result
     from shaketable.runtime.session import (
         barrier,
         broadcast_from_rank_zero,
@@ -67,10 +68,10 @@ _HOME = {
     "TrainingFailedError": "errors",
     "WorkerFailure": "errors",
     "WorkerGroupError": "errors",
-    "CheckpointConsistencyMode": "facade.reported",
-    "ReportedCheckpoint": "facade.reported",
-    "ReportedCheckpointStatus": "facade.reported",
-    "Result": "facade.result",
+    "CheckpointConsistencyMode": "checkpoint",
+    "ReportedCheckpoint": "checkpoint",
+    "ReportedCheckpointStatus": "checkpoint",
+    "Result": "driver.result",
     "barrier": "session",
     "broadcast_from_rank_zero": "session",
     "checkpoint_requested": "session",

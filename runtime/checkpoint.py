@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shaketable.runtime.errors import StorageError
+from shaketable.runtime.log.metrics import restored
+from shaketable.runtime.log.run_log import RunLog, log_at
+from shaketable.runtime.log.run_state import RunState
 from shaketable.runtime.storage.arrow import filesystem_of, local_path, readable_url
 from shaketable.runtime.storage.files import CHECKPOINTS, LOG
 
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
     from shaketable.runtime.log.records import CheckpointCommitted
-    from shaketable.runtime.log.run_log import RunLog
 
 # as Ray Train calls it
 METADATA = ".metadata.json"
@@ -125,6 +127,42 @@ def place_of(path: str | os.PathLike[str], filesystem: Any) -> str:
     return readable_url(filesystem, os.fspath(path).rstrip("/"))
 
 
+class CheckpointConsistencyMode(StrEnum):
+    """As Ray Train's. Nothing is validated here, so both mean committed."""
+
+    COMMITTED = "COMMITTED"
+    VALIDATED = "VALIDATED"
+
+
+class ReportedCheckpointStatus(StrEnum):
+    """As Ray Train's. Here every one is COMMITTED."""
+
+    COMMITTED = "COMMITTED"
+    PENDING_VALIDATION = "PENDING_VALIDATION"
+    VALIDATED = "VALIDATED"
+    VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"
+    VALIDATION_FAILED = "VALIDATION_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedCheckpoint:
+    """A commit, and the metrics that rank 0 reported with it."""
+
+    checkpoint: Checkpoint
+    metrics: dict[str, Any]
+    status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
+
+
+def reported_checkpoints(run_path: str) -> list[ReportedCheckpoint]:
+    """Those that are kept, oldest first. Raises StorageError."""
+    return [ReportedCheckpoint(*commit) for commit in commits_of(run_path, log_at(run_path).catch_up())]
+
+
+def commits_of(run_path: object, state: RunState) -> list[tuple[Checkpoint, dict[str, Any]]]:
+    """Those to resume from, oldest first, each with its metrics."""
+    return [(commit_at(run_path, commit.checkpoint), restored(commit.metrics)) for commit in state.commits]
+
+
 def _in_a_run(path: Path) -> bool:
     return path.parent.name == CHECKPOINTS and (path.parent.parent / LOG).is_dir()
 
@@ -132,7 +170,6 @@ def _in_a_run(path: Path) -> bool:
 def _fetched(url: str, target: Path) -> Path:
     """The files that the run log lists for the commit at `url`, each compared with it."""
     from shaketable.runtime.checkpoints.verify import fetch
-    from shaketable.runtime.log.run_log import RunLog
     from shaketable.runtime.storage.files import locate_run
     from shaketable.runtime.storage.retries import retrying
 

@@ -14,11 +14,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode, commit_at
+from shaketable.runtime.checkpoint import (
+    Checkpoint,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+    commit_at,
+    reported_checkpoints,
+)
 from shaketable.runtime.checkpoints.store import stage
 from shaketable.runtime.context import PreemptionInfo, TrainContext
 from shaketable.runtime.errors import ConfigurationError, ShaketableError, StorageError
-from shaketable.runtime.facade.reported import CheckpointConsistencyMode, ReportedCheckpoint, reported_checkpoints
 from shaketable.runtime.handover import Handover, UploadFunction, handover
 from shaketable.runtime.log.metrics import encode
 from shaketable.runtime.log.run_state import checkpoint_name

@@ -25,6 +25,8 @@ from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job
 from shaketable.runtime.driver.pickling import pickled
 from shaketable.runtime.driver.placement import Nodes
+from shaketable.runtime.driver.result import Result, attempts_of, result_of
+from shaketable.runtime.driver.user_callback import OF_WORKERS, Calling, RunContext, failures
 from shaketable.runtime.errors import (
     ConfigurationError,
     ControllerError,
@@ -34,8 +36,6 @@ from shaketable.runtime.errors import (
     TrainingFailedError,
     WorkerGroupError,
 )
-from shaketable.runtime.facade.result import Result, attempts_of, result_of
-from shaketable.runtime.facade.user_callback import OF_WORKERS, Calling, RunContext, failures
 from shaketable.runtime.log import run_state
 from shaketable.runtime.log.records import AnyRecord
 from shaketable.runtime.log.run_log import RunLog, open_run

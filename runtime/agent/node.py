@@ -29,7 +29,7 @@ import msgspec
 from shaketable.runtime.agent import forkserver
 from shaketable.runtime.agent.checkpoint_io import Place
 from shaketable.runtime.agent.forkserver import die_with_parent
-from shaketable.runtime.agent.loop import AgentLoop, AgentSpec, LeaseOver, Leave
+from shaketable.runtime.agent.loop import AgentLoop, AgentSpec, DriverSilent, Leave
 from shaketable.runtime.errors import ShaketableError
 from shaketable.runtime.transport import node_words as words
 from shaketable.runtime.transport import wire
@@ -259,7 +259,7 @@ def _live(order: words.Start, place: Place) -> NoReturn:
         pass
     except (ChannelClosed, OSError, ShaketableError) as error:
         print(f"shaketable agent {spec.agent} leaves: {error}", file=sys.stderr, flush=True)
-        code = LEASE_OVER if isinstance(error, LeaseOver) else 0
+        code = LEASE_OVER if isinstance(error, DriverSilent) else 0
     except Exception:  # noqa: BLE001  (a bug of ours, which os._exit would hide: the node's log has to have it)
         traceback.print_exc()
     finally:

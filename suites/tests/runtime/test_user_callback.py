@@ -6,7 +6,7 @@ from typing import Any
 
 from shaketable.runtime.checkpoint import Checkpoint
 from shaketable.runtime.config import RunConfig, ScalingConfig, UserCallback, Watcher
-from shaketable.runtime.facade.user_callback import Calling, RunContext
+from shaketable.runtime.driver.user_callback import Calling, RunContext
 from shaketable.runtime.log import records as rec
 
 CONTEXT = RunContext("run", RunConfig(), None, ScalingConfig())

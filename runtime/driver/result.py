@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from shaketable.runtime.checkpoint import Checkpoint, place_of
+from shaketable.runtime.checkpoint import Checkpoint, commits_of, place_of
 from shaketable.runtime.errors import ConfigurationError
-from shaketable.runtime.facade.reported import commits_of
 from shaketable.runtime.log.metrics import restored
 from shaketable.runtime.log.presence import absence
 from shaketable.runtime.log.records import Cause, Uncommitted
