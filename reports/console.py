@@ -16,6 +16,7 @@ from typing import TextIO
 from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from shaketable.reports import results
@@ -32,6 +33,8 @@ STYLES = {
     "INTERRUPTED": "bold yellow",
 }
 REFRESH_PER_SECOND = 8
+# of a table; a terminal wraps what it cannot show
+MOST_COLUMNS = 500
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -119,6 +122,12 @@ class Console:
         styled = Text(text, end="")
         styled.stylize(STYLES.get(first, "dim" if text.startswith("  ") else ""), 0, _span(text, first))
         self._rich.print(styled, soft_wrap=True)
+
+    def table(self, table: Table) -> None:
+        """As wide as it has to be: a log file or a CI page has no width."""
+        width, self._rich.width = self._rich.width, MOST_COLUMNS
+        self._rich.print(table)
+        self._rich.width = width
 
     def started(self, name: str) -> None:
         with self._lock:

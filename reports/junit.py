@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import asdict
 from pathlib import Path
 
 from shaketable.reports import results
@@ -52,13 +53,20 @@ def _case(result: Result) -> ET.Element:
         time=f"{result.seconds:.3f}",
     )
     history = f"{result.folder}/history.jsonl"
-    _properties(case, {"seed": result.seed, "subject": result.subject, "cluster": result.cluster, "history": history})
+    described = {"seed": result.seed, "subject": result.subject, "cluster": result.cluster, "history": history}
+    _properties(case, described | _figures(result))
     if result.deviations:
         _known(case, result)
     if result.verdict not in ("PASS", "KNOWN"):
         tag = "failure" if result.verdict == "FAIL" else "error"
         _problem(case, tag, result.verdict, result.reason, [*result.landed, f"reproduce: {result.reproduce}"])
     return case
+
+
+def _figures(result: Result) -> dict[str, object]:
+    """`fault.0.name`, `fault.0.back_s`, ...: what each fault cost, as far as it is known."""
+    told = ((one.fault, name, value) for one in result.recoveries for name, value in asdict(one).items())
+    return {f"fault.{number}.{name}": value for number, name, value in told if name != "fault" and value is not None}
 
 
 def _known(case: ET.Element, result: Result) -> None:
