@@ -53,7 +53,7 @@ def verdict_line(result: Result, width: int) -> str:
 
 def detail_lines(result: Result) -> list[str]:
     """The indented lines below a verdict that somebody has to act on."""
-    notes = [f"  note       {note}" for note in result.notes]
+    notes = [f"  limit      {said}" for said in result.exceeded] + [f"  note       {note}" for note in result.notes]
     if result.verdict == "PASS":
         return notes
     known = [f"  known      {one.invariant}: {_because(one)}" for one in result.deviations]

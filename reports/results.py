@@ -66,6 +66,8 @@ class Result:
     goodput: Goodput | None = None
     # what each fault cost
     recoveries: tuple[Recovery, ...] = ()
+    # limits of speed that were exceeded; the verdict says nothing of them
+    exceeded: tuple[str, ...] = ()
     # what somebody should know besides the verdict
     notes: tuple[str, ...] = ()
     # what each tier of capacity took, where the run has tiers
@@ -141,9 +143,14 @@ def exit_code(run: Run) -> int:
         return EXIT_INTERRUPTED
     if run.errors or run.count("ERROR") or canary_problem(run):
         return EXIT_HARNESS
-    if run.count("FAIL") or run.beyond:
+    if run.count("FAIL") or run.beyond or slow(run):
         return EXIT_FAIL
     return EXIT_INVALID if run.count("INVALID") else EXIT_PASS
+
+
+def slow(run: Run) -> int:
+    """How many experiments were right, and exceeded a limit of speed."""
+    return sum(bool(result.exceeded) and result.verdict in ("PASS", "KNOWN") for result in run.results)
 
 
 def colour(run: Run) -> Literal["GREEN", "RED", "INTERRUPTED"]:
@@ -161,6 +168,7 @@ def tally(run: Run) -> str:
         (run.count("INVALID"), "invalid"),
         (run.count("ERROR") + len(run.errors) + bool(canary_problem(run)), "harness error"),
         (len(run.not_run), "not run"),
+        (slow(run), "beyond a limit of speed"),
         (len(run.beyond), "beyond --max-slower"),
     ]
     said = [f"{count} {word}" for count, word in words if count]

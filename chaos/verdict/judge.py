@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from shaketable.chaos.fault_kinds import FAILURES, PREEMPTIONS, is_known
 from shaketable.chaos.history.events import (
@@ -31,7 +32,7 @@ from shaketable.chaos.invariants.metrics_match import metrics_match
 from shaketable.chaos.plan import Finding, Judgement, Verdict
 from shaketable.chaos.verdict.carried_out import contradictions, lacking, missed_help
 from shaketable.chaos.verdict.recorded_runs import judge_recording
-from shaketable.chaos.verdict.recoveries import recovery_s, steps_lost
+from shaketable.chaos.verdict.recoveries import recovery_s, steps_lost, too_slow
 
 FIT_AGAIN = "the script calls fit() again, for the run {!r}: one experiment watches one run, leave one fit() in it"
 # the name of a gap, beside those of the verdict's arguments
@@ -66,6 +67,10 @@ def judge(told: Sequence[AnyEvent] | History, damage: str = "") -> Judgement:
 
 
 def _judged(history: History) -> Judgement:
+    return replace(_verdict(history), exceeded=tuple(too_slow(history)))
+
+
+def _verdict(history: History) -> Judgement:
     findings = tuple(answer(invariant, history) for invariant in INVARIANTS.values())
     missed = _beyond_invariants(history)
     unhelped = missed_help(history)

@@ -87,6 +87,16 @@ def recovery_s(history: History) -> float | None:
     return took_s[-1] if took_s else None
 
 
+def too_slow(history: History) -> Iterator[str]:
+    """What took longer than the experiment expects, in words."""
+    limit_s = history.expect.recovery_within_s
+    if limit_s is None:
+        return
+    for fault, step in backs(history):
+        if step is not None and step.at_s - fault.at_s > limit_s:
+            yield f"back in {step.at_s - fault.at_s:.2f} s after {fault.name}, expected within {limit_s:g} s"
+
+
 def _recovery(
     fault: FaultInjected,
     back: Stepped | None,

@@ -136,6 +136,7 @@ def judged(
         verdict=judgement.verdict,
         reason=judgement.reason,
         findings=judgement.findings,
+        exceeded=judgement.exceeded,
         landed=landed(history.events),
         output=output(history.events),
         goodput=measured,

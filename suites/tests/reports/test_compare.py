@@ -14,10 +14,10 @@ from shaketable.reports.comparison.aligned import aligned
 from shaketable.reports.comparison.chance import chances, least_chance, middle, ratio
 from shaketable.reports.comparison.compared import compare
 from shaketable.reports.comparison.page import render
-from shaketable.suites.tools import comparing
 from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.tests.rigs import recorded, repeated_runs
 from shaketable.suites.tests.rigs.calling import called
+from shaketable.suites.tools import comparing
 
 FEW = {"worker-crash": 0.5, "node-sigkill": 2.0}
 

@@ -241,3 +241,15 @@ def test_a_comparison_that_cannot_be_is_refused_before_anything_runs(
     given(lambda name: pytest.fail("it ran"))
     done = called("run", "worker-crash", *options)
     assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+def test_a_limit_of_speed_is_red_and_no_verdict(given: Callable[[Given], None], tmp_path: Path) -> None:
+    slow = Judgement("PASS", "back in 3.00 s", exceeded=("back in 3.00 s after sigkill_worker, expected within 2 s",))
+    given(lambda name: slow)
+    finished, lines = run(experiment(tmp_path / "one.yaml"), results=tmp_path / "r")
+    assert (finished.results[0].verdict, exit_code(finished)) == ("PASS", 1)
+    assert lines[2] == "  limit      back in 3.00 s after sigkill_worker, expected within 2 s"
+    assert lines[-1].startswith("RED  1 passed, 1 beyond a limit of speed in ")
+    cases = {case.get("name"): case for case in ET.parse(tmp_path / "r" / "junit.xml").iter("testcase")}
+    assert cases["one"].find("failure") is None
+    assert cases["one limit of speed"].find("failure") is not None
