@@ -144,6 +144,7 @@ shaketable run                                              the gate, with a can
 shaketable run worker-crash node-sigkill                    two experiments by name
 shaketable run --all --cluster simulated                    the whole catalogue, in virtual time
 shaketable run --tag node --jobs 2 --seed 7                 all experiments with a tag
+shaketable run --fail-fast --quiet                          stop at the first red one; print little
 shaketable run my-experiment.yaml --var nodes=4             your file, with one key overridden
 shaketable run worker-crash --subject ray-train             the same experiment against Ray Train
 shaketable run worker-crash --cluster attach:10.0.0.1:6379  on a Ray cluster that is already running
@@ -200,6 +201,8 @@ def run(
         str | None,
         typer.Option(metavar="2x", help="With --compare-with: exit code 1 if a recovery takes so many times as long."),
     ] = None,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first experiment that is red.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only what is red, and the last line.")] = False,
     within: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, show_default=False, help="Time limit for your job. Default: 300.")
     ] = 0,
@@ -220,7 +223,17 @@ def run(
     variables = own | _variables(var or (), subject=subject, cluster=cluster)
     mutants.known(mutant)
     request = runner.Request(
-        tuple(experiments or ()), everything, tuple(tag or ()), variables, seed, jobs, results_dir, mutant, repeat
+        tuple(experiments or ()),
+        everything,
+        tuple(tag or ()),
+        variables,
+        seed,
+        jobs,
+        results_dir,
+        mutant,
+        repeat,
+        fail_fast,
+        quiet,
     )
     check_json(json)
     finished = runner.run(request, sys.stdout, _comparison(compare_with, max_slower))

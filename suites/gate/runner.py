@@ -59,6 +59,8 @@ class Request:
     results: Path | None = None
     mutant: str = ""
     repeat: int = 1
+    fail_fast: bool = False
+    quiet: bool = False
 
     @property
     def is_gate(self) -> bool:
@@ -131,9 +133,10 @@ def _run(
 ) -> Run:
     trials = [trial for of_file in checked.values() for trial in of_file if not trial.canary]
     blank = Run(version_of("shaketable"), ray, _common_seed(trials), _now(), canary_expected=request.is_gate)
-    listener = Listener(blank, _console(out, trials, folder), checked)
+    total = sum(map(len, checked.values()))
+    listener = Listener(blank, _console(out, trials, folder, total, request.quiet), checked, request.fail_fast)
     for line in (_header(blank, trials), *notes):
-        listener.console.line(line)
+        listener.console.note(line)
     with listener.console, _signals(), _bare_environment():
         began = time.monotonic()
         code = pytest.main(arguments(request, list(checked), variables, folder.path), plugins=[listener])
@@ -166,15 +169,16 @@ def arguments(request: Request, paths: Sequence[Path], variables: dict[str, str]
         *(f"--shaketable-var={k}={v}" for k, v in variables.items()),
     ]
     canary = [f"--shaketable-canary={request.canary}"] if request.is_gate else []
-    return [*bare, *quiet, *(parallel if jobs > 1 else []), *ours, *canary, *map(str, paths)]
+    stop = ["--exitfirst"] if request.fail_fast else []
+    return [*bare, *quiet, *(parallel if jobs > 1 else []), *ours, *canary, *stop, *map(str, paths)]
 
 
 class Listener:
     """A pytest plugin of the controlling process: turns reports into results and prints them as they come. Where no
     other process runs the experiments, they are those that were `checked`."""
 
-    def __init__(self, run: Run, console: Console, checked: Checked) -> None:
-        self.run, self.console, self._checked = run, console, checked
+    def __init__(self, run: Run, console: Console, checked: Checked, fail_fast: bool) -> None:
+        self.run, self.console, self._checked, self._fail_fast = run, console, checked, fail_fast
         self._errors: list[str] = []
         self._finished: Counter[str] = Counter()
 
@@ -212,7 +216,9 @@ class Listener:
     def finish(self, expected: Sequence[str], code: int, seconds: float) -> Run:
         """The run as it ended. An experiment that gave no result without an interrupt is a harness error."""
         not_run = tuple((Counter(expected) - self._finished).elements())
-        if not_run and not self.run.interrupted and not self._errors:
+        red = any(result.verdict not in ("PASS", "KNOWN") for result in self.run.results)
+        self.run = replace(self.run, stopped=self._fail_fast and red)
+        if not_run and not self.run.interrupted and not self.run.stopped and not self._errors:
             self._errors.append(f"pytest ended with {code!r} and no result for {', '.join(not_run)}")
         return replace(self.run, seconds=seconds, not_run=not_run, errors=tuple(self._errors))
 
@@ -223,7 +229,7 @@ def _conclude(run: Run, folder: ResultsFolder, console: Console, conclude: Concl
     for line in said_besides:
         console.line(line)
     if said := canary_line(run):
-        console.line(said)
+        (console.line if model.canary_problem(run) else console.note)(said)
     for error in run.errors:
         console.line(f"ERROR    {error.strip().splitlines()[-1]}")
         console.line(f"  {model.NOT_YOUR_JOB}; details in {shown(folder.path / 'results.json')}")
@@ -231,12 +237,12 @@ def _conclude(run: Run, folder: ResultsFolder, console: Console, conclude: Concl
     return run
 
 
-def _console(out: TextIO, trials: Sequence[Trial], folder: ResultsFolder) -> Console:
+def _console(out: TextIO, trials: Sequence[Trial], folder: ResultsFolder, total: int, quiet: bool) -> Console:
     """pytest captures descriptors 1 and 2 while an experiment runs: the console writes to a copy."""
     width = max((len(trial.label) for trial in trials), default=0)
     if out in (sys.__stdout__, sys.__stderr__):
         out = os.fdopen(os.dup(out.fileno()), "w", buffering=1, encoding="utf-8", errors="replace")
-    return Console(out, width, lambda name: last_event(folder.path / name))
+    return Console(out, width, lambda name: last_event(folder.path / name), total=total, quiet=quiet)
 
 
 def _header(run: Run, trials: Sequence[Trial]) -> str:

@@ -90,8 +90,8 @@ def shake(
     `job` is a training function or its name (`"package.module:function"`), `job_config` its argument. `faults` are the
     `method` of a file. `outcome`, `charged`, `steps_lost`, `within_s` (seconds), `driver` and `recovery_within_s`
     (seconds) are the arguments of its `verdict`. `configuration` takes any other key of a file's
-    configuration: `subject`, `num_workers`, `max_failures`, `seed`, ... The result, with its checkpoints, stays in `storage_path` (default: a
-    new temporary directory).
+    configuration: `subject`, `num_workers`, `max_failures`, `seed`, ... The result, with its checkpoints, stays in
+    `storage_path` (default: a new temporary directory).
 
     Raises ShakeFailed (an AssertionError) if the verdict is FAIL or a limit of speed is exceeded, ShakeInvalid if it is
     INVALID.
