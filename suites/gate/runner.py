@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 import pytest
 
+from shaketable.reports import github
 from shaketable.reports import results as model
 from shaketable.reports.console import Console, canary_line, header, last_line, shown
 from shaketable.reports.results import Run
@@ -30,7 +31,7 @@ from shaketable.suites.gate import deviations, execution
 from shaketable.suites.gate.catalogue import UsageError, select, suited
 from shaketable.suites.gate.environment import machine_problem, require_ray, version_of
 from shaketable.suites.gate.execution import Trial
-from shaketable.suites.gate.outputs import ResultsFolder, last_event, write_reports
+from shaketable.suites.gate.outputs import ROOT, ResultsFolder, last_event, write_reports
 from shaketable.suites.gate.pytest_plugin import CHECKED, PROPERTY, Checked
 from shaketable.suites.gate.validation import check_all
 
@@ -61,6 +62,8 @@ class Request:
     repeat: int = 1
     fail_fast: bool = False
     quiet: bool = False
+    # where result folders are made that nobody names
+    root: Path = ROOT
 
     @property
     def is_gate(self) -> bool:
@@ -91,7 +94,7 @@ def run(request: Request, out: TextIO, conclude: Conclude = lambda run, folder: 
     if any(trial.configuration.attach for trials in checked.values() for trial in trials):
         request = alone(request)
     notes += deviations.unrecorded(entries, variables, ray)
-    folder = ResultsFolder.create(request.results)
+    folder = ResultsFolder.create(request.results, request.root)
     try:
         return _run(request, checked, variables, ray, folder, out, notes, conclude)
     # The harness broke outside of any experiment: its results so far stay where they are.
@@ -234,7 +237,20 @@ def _conclude(run: Run, folder: ResultsFolder, console: Console, conclude: Concl
         console.line(f"ERROR    {error.strip().splitlines()[-1]}")
         console.line(f"  {model.NOT_YOUR_JOB}; details in {shown(folder.path / 'results.json')}")
     console.line(last_line(run, report))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        _tell_github(run, folder.path, console)
     return run
+
+
+def _tell_github(run: Run, folder: Path, console: Console) -> None:
+    """Annotations on stdout, and a summary of the step, with that of a comparison."""
+    for line in github.annotations(run):
+        console.line(line)
+    if (path := os.environ.get("GITHUB_STEP_SUMMARY")) is None:
+        return
+    comparison = folder / "comparison.md"
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(github.summary(run) + (comparison.read_text() if comparison.exists() else ""))
 
 
 def _console(out: TextIO, trials: Sequence[Trial], folder: ResultsFolder, total: int, quiet: bool) -> Console:
