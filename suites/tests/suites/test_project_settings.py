@@ -98,8 +98,10 @@ RED = Run(
 
 def test_an_annotation_for_each_that_is_red_is_escaped_as_github_wants() -> None:
     assert list(github.annotations(RED)) == [
-        "::error title=shaketable%3A FAIL loud::the run | charged 2, 100 %25%0Anot 1"
-        "%0Areproduce: shaketable run x.yaml",
+        (
+            "::error title=shaketable%3A FAIL loud::the run | charged 2, 100 %25%0Anot 1"
+            "%0Areproduce: shaketable run x.yaml"
+        ),
         "::error title=shaketable%3A LIMIT slow::back in 3 s, expected within 2 s",
     ]
 
