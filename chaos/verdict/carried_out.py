@@ -35,7 +35,7 @@ from shaketable.chaos.invariants.liveness import ended_s
 # the exit code of a driver that could not load its job
 NO_JOB = 2
 # clusters on which everybody reads the same clock
-ONE_CLOCK = ("simulated", "local")
+ONE_CLOCK = ("simulated", "processes", "local")
 _Landing = FaultTriggered | FaultInjected | FaultObserved
 _LANDING: tuple[type[_Landing], ...] = (FaultTriggered, FaultInjected, FaultObserved)
 _ABOUT_FAULTS: tuple[type[_Landing | FaultMissed | FaultHealed], ...] = (*_LANDING, FaultMissed, FaultHealed)

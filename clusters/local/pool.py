@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from shaketable.clusters.local.cluster import LocalCluster
+from shaketable.clusters.processes.pool import ProcessPool
 from shaketable.clusters.protocol import ClusterError, Shape
 
 # after a run: its driver's death has to reach Ray's tables. A new cluster takes about 6 s
@@ -37,6 +38,8 @@ class ClusterPool:
         self._lock = threading.Lock()
         self._idle: list[LocalCluster] = []
         self._closed = False
+        # those without Ray
+        self.processes = ProcessPool()
 
     @contextmanager
     def borrow(self, shape: Shape) -> Iterator[LocalCluster]:
@@ -87,6 +90,7 @@ class ClusterPool:
     def close(self) -> None:
         with self._lock:
             self._closed = True
+        self.processes.close()
         self.close_idle()
 
     def close_idle(self) -> None:
@@ -95,6 +99,7 @@ class ClusterPool:
             idle, self._idle = self._idle, []
         for cluster in idle:
             cluster.close()
+        self.processes.close_idle()
 
     def __enter__(self) -> Self:
         return self

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from shaketable.runtime.agent import stacks
 from shaketable.runtime.agent.checkpoint_io import Copying, Place
@@ -68,8 +68,38 @@ class _Worker:
     failure: msg.WorkerFailed | None = None
 
 
+class Server(Protocol):
+    """The process of a fork server, or of the guard above it."""
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code. Raises subprocess.TimeoutExpired."""
+        ...
+
+
+def start_server(fd: int, sys_path: Sequence[str]) -> Server:
+    """A fresh process, so that nothing of this one is in it. It talks over the socket `fd`."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys_path))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "shaketable.runtime.agent.forkserver", str(fd), str(os.getpid())],
+        pass_fds=[fd],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+
+
 class AgentLoop:
-    def __init__(self, channel: Channel, spec: AgentSpec, place: Place) -> None:
+    """`serve` starts the fork server, before this process has a second thread."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        spec: AgentSpec,
+        place: Place,
+        serve: Callable[[int, Sequence[str]], Server] = start_server,
+    ) -> None:
+        self._serve = serve
         self._driver = channel
         self._spec = spec
         self._place = place
@@ -85,7 +115,7 @@ class AgentLoop:
         self._retried = retries.RetryDelta()
         self._heard_s = time.monotonic()
         self._beat_s = 0.0
-        self._server: subprocess.Popen[bytes] | None = None
+        self._server: Server | None = None
         self._forks: Channel | None = None
         self._warm = self._run_found = False
 
@@ -210,6 +240,9 @@ class AgentLoop:
 
     def _set_up(self, setup: msg.Setup) -> None:
         retries.set_retry_timeout(setup.storage_outage_s)
+        ours, theirs = wire.pair()
+        self._server = self._serve(theirs.fileno(), setup.sys_path)
+        theirs.close()
         self._copying = Copying(
             setup,
             self._place,
@@ -221,15 +254,6 @@ class AgentLoop:
             unfit=self._unfit,
         )
         self._copying.look_for_run(self._on_run_found)
-        ours, theirs = wire.pair()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, setup.sys_path))}
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "shaketable.runtime.agent.forkserver", str(theirs.fileno()), str(os.getpid())],
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
         self._forks = Channel(ours)
         self._watch(self._forks, self._on_fork_server)
         self._forks.send(msg.Warm(preload=setup.preload, sys_path=setup.sys_path))

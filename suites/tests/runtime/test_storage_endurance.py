@@ -310,10 +310,10 @@ def test_whatever_ends_the_thread_of_the_log_ends_the_run_with_its_reason(
     assert isinstance(error.value.__cause__, KeyError)
 
 
-@pytest.mark.parametrize("name", ["shaketable-chores", "shaketable-ray"])
+@pytest.mark.parametrize("name", ["shaketable-chores", "shaketable-placement"])
 def test_whatever_ends_another_thread_of_ours_ends_the_run_with_its_reason(tmp_path: Path, name: str) -> None:
     from shaketable.runtime.agent.loop import AgentSpec
-    from shaketable.runtime.driver.placement import Leases
+    from shaketable.runtime.driver.ray_placement import RayPlacement
 
     executor = executor_in(tmp_path)
 
@@ -324,7 +324,7 @@ def test_whatever_ends_another_thread_of_ours_ends_the_run_with_its_reason(tmp_p
         if name == "shaketable-chores":
             executor._chores.do(bug)
         else:
-            leases = Leases(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
+            leases = RayPlacement(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
             leases._calls.put(bug)
             leases.start(executor._guarded)
         with pytest.raises(InternalError, match=f"{name}: KeyError"):

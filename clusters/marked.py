@@ -63,6 +63,11 @@ def gone(pid: int) -> bool:
     return _process(pid) is None
 
 
+def stopped(pid: int) -> bool:
+    process = _process(pid)
+    return process is not None and process.state in "Tt"
+
+
 def _belongs(pid: int, mark: str) -> bool:
     wanted = f"{MARK}={mark}".encode()
     return any(
