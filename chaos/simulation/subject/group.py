@@ -285,7 +285,7 @@ class Group:
             worker.writer.say(UploadStarted, term=self.term, attempt=self.attempt, rank=fork.rank, step=step)
             if worker.gone():
                 return
-        metrics = {"step": step, "digest": worker.digest}
+        metrics = {"step": step, "digest": worker.digest, "rank": fork.rank}
         worker.agent.up(ev.ReportReceived(fork.attempt, fork.rank, index, metrics, uploading=gives))
         if gives:
             self._upload(worker, index, Content(step, worker.digest))
@@ -295,7 +295,8 @@ class Group:
     def _say(self, worker: Worker, *, checkpoint: bool) -> None:
         step, since = worker.step, worker.said + 1
         worker.said = step
-        metrics = {"step": step, "digest": worker.digest} if step == self.world.chain.steps else None
+        last = step == self.world.chain.steps
+        metrics = {"step": step, "digest": worker.digest, "rank": worker.fork.rank} if last else None
         worker.writer.say(
             Stepped,
             term=self.term,
@@ -424,7 +425,7 @@ class Group:
     def _passed(self, worker: Worker, reports: int) -> None:
         """So many plain reports: the agent passes the last one on."""
         worker.returned += reports
-        metrics = {"step": worker.step, "digest": worker.digest}
+        metrics = {"step": worker.step, "digest": worker.digest, "rank": worker.fork.rank}
         worker.agent.up(ev.ReportReceived(self.attempt, worker.fork.rank, worker.returned, metrics))
 
     def _try_return(self, worker: Worker, index: int, *, failed: bool = False) -> None:

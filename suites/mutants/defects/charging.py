@@ -335,3 +335,89 @@ def a_hang_is_called_a_death(attempt: Any) -> None:
 def no_pause_before_a_retry(budget: Any) -> None:
     """every retry comes at once, however often the same steps have failed"""
     replace(budget, "backoff_s", lambda original: lambda endings_without_commit, jitter: 0.0)
+
+
+@defect("controller.core", BUDGET)
+def signal_makes_a_failure_free(core: Any) -> None:
+    """SIGTERM while a failed attempt is being stopped makes it interrupted, and its failure free"""
+
+    def make(original: Any) -> Any:
+        def interrupted(m: Any, event: Any) -> None:
+            original(m, event)
+            if m.attempt is not None:
+                m.ending = core.Ending("interrupted", f"the driver got signal {event.signal}")
+
+        return interrupted
+
+    replace_item(core.HANDLERS, core.ev.Interrupted, make)
+
+
+@defect("log.run_state", BUDGET)
+def start_failures_never_end_a_row(fold: Any) -> None:
+    """start failures are counted over the whole run, not in a row"""
+    for kind in (fold.AttemptEnded, fold.CheckpointCommitted):
+        replace_item(fold._RULES, kind, lambda original: _row_goes_on(fold, original))
+
+
+def _row_goes_on(fold: Any, original: Any) -> Any:
+    def rule(state: Any, record: Any) -> Any:
+        after, before = original(state, record), state.start_failures_in_a_row
+        return fold.replace(after, start_failures_in_a_row=max(before, after.start_failures_in_a_row))
+
+    return rule
+
+
+@defect("log.run_state", BUDGET)
+def start_failures_forgotten_at_every_ending(fold: Any) -> None:
+    """any ending but a start failure ends a row, one that says nothing of a start too"""
+
+    def make(original: Any) -> Any:
+        def ended(state: Any, record: Any) -> Any:
+            after = original(state, record)
+            fresh = record.account != "max_start_failures"
+            return fold.replace(after, start_failures_in_a_row=0) if fresh else after
+
+        return ended
+
+    replace_item(fold._RULES, fold.AttemptEnded, make)
+
+
+@defect("controller.handlers.endings", "truthful-ending")
+def error_names_another_budget(endings: Any) -> None:
+    """the error of a failed run names a limit that was not exceeded"""
+
+    def make(original: Any) -> Any:
+        def error(m: Any, limit: str, last: str) -> str:
+            other = "max_failures" if limit != "max_failures" else "max_preemption_failures"
+            return str(original(m, limit, last).replace(limit, other, 1))
+
+        return error
+
+    replace(endings, "exceeded_error", make)
+
+
+@defect("controller.handlers.endings", "truthful-ending")
+def error_names_another_culprit(endings: Any) -> None:
+    """the error of a failed run names the rank after the one that was lost"""
+
+    def make(original: Any) -> Any:
+        def described(ending: Any) -> str:
+            if ending.rank is not None:
+                ending = dataclasses.replace(ending, rank=ending.rank + 1)
+            return str(original(ending))
+
+        return described
+
+    replace(endings, "_described", make)
+
+
+@defect("controller.budget", BUDGET)
+def pause_doubles_never(budget: Any) -> None:
+    """the pause before a retry stays at half a second"""
+    replace(budget, "backoff_s", lambda original: lambda endings, jitter: original(min(endings, 2), jitter))
+
+
+@defect("controller.handlers.holding", BUDGET)
+def notice_window_ignored(holding: Any) -> None:
+    """each notice costs a restart of its own, whatever notice_window_s says"""
+    replace(holding, "_gathering_until_s", lambda original: lambda m, noticed_s, deadline: m.now)
