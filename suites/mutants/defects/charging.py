@@ -352,37 +352,7 @@ def signal_makes_a_failure_free(core: Any) -> None:
     replace_item(core.HANDLERS, core.ev.Interrupted, make)
 
 
-@defect("log.run_state", BUDGET)
-def start_failures_never_end_a_row(fold: Any) -> None:
-    """start failures are counted over the whole run, not in a row"""
-    for kind in (fold.AttemptEnded, fold.CheckpointCommitted):
-        replace_item(fold._RULES, kind, lambda original: _row_goes_on(fold, original))
-
-
-def _row_goes_on(fold: Any, original: Any) -> Any:
-    def rule(state: Any, record: Any) -> Any:
-        after, before = original(state, record), state.start_failures_in_a_row
-        return fold.replace(after, start_failures_in_a_row=max(before, after.start_failures_in_a_row))
-
-    return rule
-
-
-@defect("log.run_state", BUDGET)
-def start_failures_forgotten_at_every_ending(fold: Any) -> None:
-    """any ending but a start failure ends a row, one that says nothing of a start too"""
-
-    def make(original: Any) -> Any:
-        def ended(state: Any, record: Any) -> Any:
-            after = original(state, record)
-            fresh = record.account != "max_start_failures"
-            return fold.replace(after, start_failures_in_a_row=0) if fresh else after
-
-        return ended
-
-    replace_item(fold._RULES, fold.AttemptEnded, make)
-
-
-@defect("controller.handlers.endings", "truthful-ending")
+@defect("controller.handlers.endings", BUDGET, experiment="worker-crash-beyond-budget")
 def error_names_another_budget(endings: Any) -> None:
     """the error of a failed run names a limit that was not exceeded"""
 
@@ -396,7 +366,7 @@ def error_names_another_budget(endings: Any) -> None:
     replace(endings, "exceeded_error", make)
 
 
-@defect("controller.handlers.endings", "truthful-ending")
+@defect("controller.handlers.endings", BUDGET, experiment="worker-crash-beyond-budget")
 def error_names_another_culprit(endings: Any) -> None:
     """the error of a failed run names the rank after the one that was lost"""
 
@@ -417,7 +387,26 @@ def pause_doubles_never(budget: Any) -> None:
     replace(budget, "backoff_s", lambda original: lambda endings, jitter: original(min(endings, 2), jitter))
 
 
-@defect("controller.handlers.holding", BUDGET)
-def notice_window_ignored(holding: Any) -> None:
-    """each notice costs a restart of its own, whatever notice_window_s says"""
-    replace(holding, "_gathering_until_s", lambda original: lambda m, noticed_s, deadline: m.now)
+@defect("log.run_state", BUDGET)
+def tier_charges_carried_over(fold: Any) -> None:
+    """what was charged on a tier counts on the next one too"""
+
+    def make(original: Any) -> Any:
+        return lambda state, record: fold.replace(original(state, record), spent=state.spent)
+
+    replace_item(fold._RULES, fold.TierChanged, make)
+
+
+@defect("controller.handlers.tiers", BUDGET)
+def ladder_begun_again(tiers: Any) -> None:
+    """behind the last tier the run begins with the first one again"""
+    replace(tiers, "can_move", lambda original: lambda m, limit: limit in tiers.BY_TIER and bool(m.settings.tiers))
+
+    def make(original: Any) -> Any:
+        def move(m: Any, reason: str) -> None:
+            m.tier = -1 if m.tier + 1 == len(m.settings.tiers) else m.tier
+            original(m, reason)
+
+        return move
+
+    replace(tiers, "move", make)
