@@ -13,7 +13,7 @@ BROKEN_BY: Mapping[str, tuple[str, ...]] = {
     "size-2": ("topology-ignored", "head-only-match", "foreign-slice-counted", "rank-by-name-not-id"),
     "loss-1": ("resume-not-passed-on", "resume-from-an-older-commit", "lost-member-not-noticed"),
     "grow-1": ("growth-never", "grow-flapping"),
-    "grow-2": ("hold-left-with-an-older-commit", "resize-charged"),
+    "grow-2": ("resize-asks-for-no-checkpoint", "hold-left-with-an-older-commit", "resize-charged"),
     "samples-1": ("final-metrics-mangled", "restored-without-momentum"),
     "wait-1": ("held-for-ever", "unit-never-released"),
     "place-1": ("replacement-not-awaited", "released-while-in-use"),

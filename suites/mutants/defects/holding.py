@@ -30,7 +30,7 @@ def replacement_not_awaited(holding: Any) -> None:
     replace(holding, "_staying_until_s", lambda original: lambda m, threat, hold_s: m.now)
 
 
-@defect("controller.handlers.holding", "sample-accounting", experiment="node-added")
+@defect("controller.handlers.holding", "sample-accounting")
 def hold_left_with_an_older_commit(holding: Any) -> None:
     """a hold is over with any commit of the attempt, and the steps after that one are done again"""
 
@@ -54,6 +54,22 @@ def left_without_a_hold(holding: Any) -> None:
     def make(original: Any) -> Any:
         def hold(m: Any, reason: Any, detail: str, deadline_s: float) -> None:
             original(m, reason, detail, m.now if reason == "preempted" else deadline_s)
+
+        return hold
+
+    replace(holding, "_hold", make)
+
+
+@defect("controller.handlers.holding", "sample-accounting", "grow-back", experiment="node-added")
+def resize_asks_for_no_checkpoint(holding: Any) -> None:
+    """for a resize nobody is asked for a checkpoint: it takes what commit there is"""
+
+    def make(original: Any) -> Any:
+        def hold(m: Any, reason: Any, detail: str, deadline_s: float) -> None:
+            original(m, reason, detail, deadline_s)
+            if reason == "resized":
+                m.commands[:] = [c for c in m.commands if not isinstance(c, holding.ev.BeginHold)]
+                m.live.hold.target, m.live.hold.patient = 0, True
 
         return hold
 
