@@ -46,7 +46,7 @@ sys.stdin.read()
 Fresh = Callable[[], Node]
 
 
-class Nonconformance(AssertionError):
+class Nonconformance(ClusterError, AssertionError):
     """The cluster broke a promise of the protocol; the message says which, and what was seen."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.capacity import room
 from shaketable.chaos.history.events import (
     AnyEvent,
@@ -88,7 +89,7 @@ def goodput(told: Sequence[AnyEvent] | History) -> Goodput | None:
     return Goodput(cut[-1].end_s - cut[0].begin_s, seconds, steps_lost(history))
 
 
-class Unaccounted(Exception):
+class Unaccounted(ChaosError):
     """A bug here: the parts of a run do not add up to its wall time."""
 
 
@@ -170,7 +171,7 @@ def _wall(history: History) -> tuple[float, float]:
     starts = [event.at_s for event in (*history.all(DriverStarted), *history.all(TermBegan))]
     begin_s = min([*starts, history.attempts[0].begin_s])
     exits = [event.at_s for event in history.all(DriverExited)]
-    if len(exits) == len(history.launches) and exits:
+    if len(exits) == len(history.driver_lives) and exits:
         return begin_s, max(exits)
     return begin_s, max(event.at_s for event in history.events if not isinstance(event, INQUEST))
 

@@ -21,7 +21,7 @@ from shaketable.runtime.checkpoints.reinstatement import reinstate
 from shaketable.runtime.clocks import as_wall_s
 from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job
 from shaketable.runtime.driver.pickling import pickled
 from shaketable.runtime.errors import Fenced, StorageError, TrainingFailedError
@@ -114,7 +114,8 @@ class ElasticTrainer:
             return self._result(log)
         self._announce_opening(log)
         reinstate(log, self._warn, self._on_record)
-        settings = settings_of(self._run, self._scaling, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
+        per_unit = self._scaling.workers_per_unit
+        settings = Settings(self._run, self._scaling, per_unit, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
         job = Job(
             self._task,
             (*_PRELOAD, *self._backend.preload, *self._run.preload),
@@ -189,15 +190,6 @@ class JaxTrainer(ElasticTrainer):
         return JaxBackend(
             platform=_PLATFORMS[scaling.accelerator], workers_per_slice=scaling.workers_per_unit if scaling.slice else 0
         )
-
-
-def read_result(storage_path: str, name: str) -> run_state.RunState:
-    """What the run log says about a run, without taking it over. Raises StorageError if there is none."""
-    run_path = locate_run(storage_path, name)
-    state = RunLog(run_path).catch_up()
-    if state.next_number == run_state.FIRST_NUMBER:
-        raise StorageError(f"there is no run {name!r} in {storage_path}: {run_path} has no records")
-    return state
 
 
 def _tidy_up(log: RunLog) -> None:

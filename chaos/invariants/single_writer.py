@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 
 from shaketable.chaos.fault_kinds import is_frozen, takes_driver
-from shaketable.chaos.history.entries import Commit, Deletion, End, Finale, Opening, Quarantine, Start
+from shaketable.chaos.history.entries import Commit, Deletion, End, Finale, Opening, QuarantinedCheckpoint, Start
 from shaketable.chaos.history.events import (
     AttemptEnded,
     AttemptStarted,
@@ -161,7 +161,7 @@ def _foreign_events(history: History) -> Iterator[str]:
         if (gone.term, gone.attempt, gone.cause, gone.account) not in ends:
             yield f"the driver of term {gone.term} ended attempt {gone.attempt}, but the log says otherwise"
     deleted = {entry.checkpoint for entry in history.of(Deletion)}
-    given_up = {entry.checkpoint for entry in history.of(Quarantine)}
+    given_up = {entry.checkpoint for entry in history.of(QuarantinedCheckpoint)}
     for took in (*history.all(CheckpointDeleted), *history.all(CheckpointQuarantined)):
         if took.checkpoint not in (deleted if isinstance(took, CheckpointDeleted) else given_up):
             did = "deleted" if isinstance(took, CheckpointDeleted) else "gave up"
@@ -188,7 +188,7 @@ def _lingering(history: History) -> Iterator[str]:
     """A driver looks every few seconds whether another has taken over, also when it has nothing to write."""
     terms = [began for began in history.all(TermBegan) if not began.finished] if history.has_log else []
     for older, newer in itertools.pairwise(sorted(terms, key=lambda began: began.term)):
-        launch = history.launch_of(older)
+        launch = history.driver_life_of(older)
         if launch is None or newer.term <= older.term:
             continue
         gone_s = launch.exited.at_s if launch.exited is not None else history.events[-1].at_s

@@ -16,7 +16,7 @@ from shaketable.chaos.history.entries import (
     Entry,
     Finale,
     Opening,
-    Quarantine,
+    QuarantinedCheckpoint,
     Reinstatement,
     Start,
 )
@@ -92,7 +92,7 @@ def _key(entry: Entry) -> _Of | None:
             return "committed", entry.term, entry.checkpoint
         case Deletion():
             return "deleted", entry.term, entry.checkpoint
-        case Quarantine():
+        case QuarantinedCheckpoint():
             return "quarantined", entry.term, entry.checkpoint
         case Reinstatement():
             return "reinstated", entry.term, entry.checkpoint

@@ -45,8 +45,8 @@ class AgentSpec:
     place: int = 0
 
 
-class LeaseOver(ChannelClosed):
-    """No word from the driver for longer than its lease. It may be stopped, and then Ray still takes it for alive."""
+class DriverSilent(ChannelClosed):
+    """No word from the driver for `driver_lease_s`. It may be stopped, and then Ray still takes it for alive."""
 
 
 class Leave(Exception):
@@ -65,7 +65,7 @@ class _Worker:
     # instance, is not waited for.
     ended_s: float | None = None
     finished: bool = False
-    failure: msg.Failed | None = None
+    failure: msg.WorkerFailed | None = None
 
 
 class AgentLoop:
@@ -124,15 +124,15 @@ class AgentLoop:
         if now >= self._beat_s + heartbeat:
             self._beat_s = now
             self._driver.send(msg.Beat())
-        self._check_lease(now)
+        self._check_driver(now)
         self._check_kill(now)
         self._write_interest()
 
-    def _check_lease(self, now: float) -> None:
+    def _check_driver(self, now: float) -> None:
         """Protocols 2.2: no driver, no work. Silence counts only while this loop turns."""
-        lease = self._copying.setup.lease_s if self._copying else 60.0
-        if now - self._heard_s > lease:
-            raise LeaseOver(f"no word from the driver for {lease} s")
+        limit_s = self._copying.setup.lease_s if self._copying else 60.0
+        if now - self._heard_s > limit_s:
+            raise DriverSilent(f"no word from the driver for {limit_s} s")
 
     def _check_kill(self, now: float) -> None:
         """What SIGKILL does not end hangs in the kernel: better to lose this agent than to wait for ever."""
@@ -371,12 +371,12 @@ class AgentLoop:
                     self._driver.send(message)
                     assert self._copying is not None
                     self._copying.upload(worker.fork.term, message)
-                case msg.Failed():
+                case msg.WorkerFailed():
                     # Told once it is reaped, with everything it said before.
                     worker.failure, worker.ended_s = message, time.monotonic()
                 case _:
                     self._pass_on_report(at_once=True)
-                    if isinstance(message, msg.Finished):
+                    if isinstance(message, msg.WorkerFinished):
                         worker.finished, worker.ended_s = True, time.monotonic()
                     self._driver.send(message)
 
@@ -388,11 +388,11 @@ class AgentLoop:
             self._driver.send(report)
 
 
-def _death(status: int, fork: msg.Fork) -> msg.Failed:
+def _death(status: int, fork: msg.Fork) -> msg.WorkerFailed:
     code = os.waitstatus_to_exitcode(status)
     # When rank 0 of jax.distributed dies, its healthy peers abort: that is no root cause (promise cause-2).
     detail = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code} without finishing"
-    return msg.Failed(
+    return msg.WorkerFailed(
         attempt=fork.attempt,
         rank=fork.rank,
         detail=detail,

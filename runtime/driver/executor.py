@@ -551,27 +551,11 @@ def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:
     match message:
         case msg.Ready():
             return ev.AgentReady(peer.agent, peer.unit, peer.node_id, peer.place)
-        case msg.Entered(attempt=attempt, rank=rank):
-            return ev.WorkerEntered(attempt, rank)
-        case msg.Finished(attempt=attempt, rank=rank):
-            return ev.WorkerFinished(attempt, rank)
-        case msg.Failed(attempt=attempt, rank=rank):
-            return ev.WorkerFailed(
-                attempt, rank, message.detail, message.error, message.signal, message.collateral, message.fatal
-            )
-        case msg.CheckpointCorrupt(attempt=attempt, rank=rank, checkpoint=checkpoint, detail=detail, outage=outage):
-            return ev.CheckpointCorrupt(attempt, rank, checkpoint, detail, outage)
+        case msg.WorkerEvent():
+            return message
         case msg.Stopped(attempt=attempt):
             return ev.WorkersStopped(attempt, peer.rank)
         case msg.Report(attempt=attempt, rank=rank, index=index, metrics=metrics):
             uploading = message.directory is not None
             return ev.ReportReceived(attempt, rank, index, decode(metrics), uploading=uploading)
-        case msg.Uploaded(attempt=attempt, rank=rank, index=index, files=files):
-            return ev.UploadFinished(attempt, rank, index, tuple(files))
-        case msg.UploadFailed(attempt=attempt, rank=rank, index=index, detail=detail):
-            return ev.UploadFailed(attempt, rank, index, detail, message.outage)
-        case msg.HoldAnswer(attempt=attempt, rank=rank, returned=returned):
-            return ev.HoldAnswered(attempt, rank, returned)
-        case msg.HoldReached(attempt=attempt, rank=rank, index=index):
-            return ev.HoldReached(attempt, rank, index)
     return None

@@ -18,14 +18,14 @@ import cloudpickle
 from ray import ObjectRef
 from ray.actor import ActorHandle
 
-from shaketable.runtime.errors import ConfigurationError
+from shaketable.runtime.errors import ConfigurationError, ShaketableError
 from shaketable.runtime.text import described
 
 # bytes: a larger one is not loaded for a trial
 _LOADED_MOST = 64 * 1024**2
 
 
-class _OfRay(Exception):
+class _OfRay(ShaketableError):
     """Something that only a Ray worker can use."""
 
     def __init__(self, target_kind: object) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.errors import ChaosError, ExperimentError
 from shaketable.chaos.experiment import documents
 
 FOLDER = Path(__file__).parents[1] / "experiments"
@@ -24,7 +24,7 @@ NEEDS = {
 }
 
 
-class UsageError(Exception):
+class UsageError(ChaosError):
     """The user asked for something that cannot be; the message says what, and what to do. Exit code 2."""
 
 

@@ -15,12 +15,13 @@ from shaketable.runtime.log import records as rec
 
 def top_up(m: Model) -> None:
     """As many units as max needs, no more: each that is missing is one pending request."""
-    wanted = m.settings.bounds.max_workers // m.settings.agents_per_unit
+    wanted = m.settings.scaling.max_workers // m.settings.agents_per_unit
     counted = m.capacity.unit_index.counted
     if counted > wanted:
         for unit in m.capacity.surplus(wanted, m.in_use):
             release(m, unit)
-    selector = m.settings.tiers[m.tier].selector if m.settings.tiers else ()
+    tiers = m.settings.failure.tiers
+    selector = tuple(sorted(tiers[m.tier].label_selector.items())) if tiers else ()
     avoid = tuple(node for node in m.capacity.aside if not m.capacity.dead(node))
     for _ in range(wanted - counted):
         m.do(ev.RequestUnit(m.next_unit, selector, avoid))

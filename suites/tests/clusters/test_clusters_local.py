@@ -17,11 +17,11 @@ import pytest
 
 from shaketable.clusters import machine, processes, versions
 from shaketable.clusters.local import cluster as local
-from shaketable.clusters.local.autoscaling import autoscaling_cluster
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.pool import ClusterPool
 from shaketable.clusters.local.watchdog import Watchdog
 from shaketable.clusters.protocol import ClusterError, Shape
+from shaketable.suites.tests.rigs.autoscaling_cluster import autoscaling_cluster
 
 GONE_S = 30.0
 SLEEP = "import time; time.sleep(600)"
@@ -116,15 +116,15 @@ def test_two_clusters_side_by_side_do_not_touch_each_other() -> None:
 
 def test_a_pool_gives_a_clean_cluster_of_the_right_size_and_throws_a_dirty_one_away() -> None:
     with ClusterPool() as pool:
-        with pool.lease(Shape(nodes=1)) as cluster:
+        with pool.borrow(Shape(nodes=1)) as cluster:
             first = cluster.id
-        with pool.lease(Shape(nodes=2)) as cluster:
+        with pool.borrow(Shape(nodes=2)) as cluster:
             assert (cluster.id, len(cluster.nodes())) == (first, 2)
-        with pool.lease(Shape(nodes=1)) as cluster:
+        with pool.borrow(Shape(nodes=1)) as cluster:
             assert (cluster.id, len(cluster.nodes()), cluster.defects()) == (first, 1, [])
             stray = subprocess.Popen([sys.executable, "-c", SLEEP], env={**os.environ, processes.MARK: f"{first}:1"})
         assert stray.wait(GONE_S) == -signal.SIGKILL
-        with pool.lease(Shape(nodes=1)) as cluster:
+        with pool.borrow(Shape(nodes=1)) as cluster:
             assert cluster.id != first
             last = cluster
         assert last.pids(0) != []

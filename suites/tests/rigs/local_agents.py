@@ -20,7 +20,7 @@ from shaketable.runtime import trainer as trainer_module
 from shaketable.runtime.agent.loop import AgentSpec
 from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver import executor as executor_module
 from shaketable.runtime.driver.executor import Executor, Job
 from shaketable.runtime.log.run_log import open_run
@@ -123,7 +123,7 @@ def fit(
     log, state = open_run(locate_run(config.storage_path, config.name), CONFIGURATION)
     if state.outcome == "finished":
         return trainer._result(log)
-    settings = settings_of(config, trainer._scaling, jitter=0.0, wall_ahead_s=0.0)
+    settings = Settings(config, trainer._scaling, trainer._scaling.workers_per_unit)
     preloaded = (*trainer_module._PRELOAD, *preload)
     with without_ray(folder):
         job = Job(trainer._task, preloaded, {}, trainer_module._import_path())

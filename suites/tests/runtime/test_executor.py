@@ -15,7 +15,7 @@ import pytest
 from shaketable.runtime.agent.loop import AgentSpec
 from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job, _Call
 from shaketable.runtime.driver.placement import Leases
 from shaketable.runtime.log.run_log import open_run
@@ -25,7 +25,7 @@ from shaketable.suites.tests.rigs.log_examples import CONFIGURATION
 def executor_in(directory: Path) -> Executor:
     log, _ = open_run(directory / "run", CONFIGURATION)
     config = RunConfig(name="run", storage_path=str(directory))
-    settings = settings_of(config, ScalingConfig(num_workers=2), jitter=0.0, wall_ahead_s=0.0)
+    settings = Settings(config, ScalingConfig(num_workers=2), 1)
     return Executor(Job(b"", (), {}, ()), config, settings, log)
 
 

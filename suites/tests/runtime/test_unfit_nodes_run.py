@@ -11,9 +11,10 @@ import pytest
 
 from shaketable.runtime.config import FailureConfig, RunConfig, ScalingConfig
 from shaketable.runtime.errors import TrainingFailedError
-from shaketable.runtime.trainer import ElasticTrainer, Result, read_result
+from shaketable.runtime.trainer import ElasticTrainer, Result
 from shaketable.suites.tests.rigs.agent_processes import without_ray
 from shaketable.suites.tests.rigs.disk import can_mount
+from shaketable.suites.tests.rigs.read_back import read_result
 
 pytestmark = pytest.mark.skipif(not can_mount(), reason="hiding a mount from one process needs root")
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def leased(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
+def borrowed(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
     """As long as it is needed. Raises ClusterError where it cannot be had."""
     if not configuration.attach:
-        with pool.lease(shape_of(configuration)) as cluster:
+        with pool.borrow(shape_of(configuration)) as cluster:
             yield cluster
         return
     from shaketable.clusters.attached.cluster import AttachedCluster
