@@ -111,7 +111,7 @@ def _quarantine_emptied(history: History) -> str | None:
         if event.record.get("kind") == "checkpoint_committed"
     }
     for probe in history.all(CheckpointProbed):
-        if probe.ok or probe.files is None or probe.checkpoint not in history.quarantined():
+        if probe.ok or probe.files is None or probe.checkpoint not in history.quarantined_checkpoints():
             continue
         missing = sorted(committed.get(probe.checkpoint, set()) - set(probe.files))
         if len(missing) > _taken_by_faults(history):

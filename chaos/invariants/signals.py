@@ -21,7 +21,7 @@ def wrongly_interrupted(history: History) -> str | None:
 def _wrong(history: History, attempt: Attempt, signals: list[FaultInjected]) -> str | None:
     assert attempt.end is not None, "it is on record as interrupted"
     stopped_s = _stopped_s(history, attempt)
-    launched_s = max((e.started.at_s for e in history.launches if e.started.at_s <= attempt.begin_s), default=0.0)
+    launched_s = max((e.started.at_s for e in history.driver_lives if e.started.at_s <= attempt.begin_s), default=0.0)
     since_s = stopped_s + history.skew_s
     after = [event for event in signals if since_s < event.at_s <= attempt.end_s]
     if not after or any(launched_s <= event.at_s <= since_s for event in signals):
