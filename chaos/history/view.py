@@ -48,6 +48,8 @@ from shaketable.chaos.job_kinds import is_bundled, is_command
 from shaketable.chaos.plan import Configuration, Expect
 
 CLOCK_SKEW_S = 0.5
+# clusters on which everybody reads the same clock
+ONE_CLOCK = ("simulated", "local", "processes")
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -247,6 +249,11 @@ class History:
         """What the last `fit()` said."""
         ended = self.all(RunEnded)
         return max(ended, key=lambda event: (event.term, event.at_s)) if ended else None
+
+    @property
+    def skew_s(self) -> float:
+        """How far apart two writers' clocks may be."""
+        return 0.0 if self.began is not None and self.began.cluster in ONE_CLOCK else CLOCK_SKEW_S
 
     @property
     def own_job(self) -> bool:

@@ -1,6 +1,7 @@
 """The verdict on one experiment, from its history alone: FAIL > INVALID > PASS, with one sentence of reason.
 
-FAIL: an invariant failed, or (where everything took place as planned) what the experiment expects was missed.
+FAIL: an invariant failed, the subject's own checks stopped it, or (where everything took place as planned) what the
+experiment expects was missed.
 INVALID: the experiment did not take place as planned or the history lacks what a verdict needs; a broken
 invariant weighs more, because it is a bug whatever else went wrong, and a missed expectation less, because it
 needs the fault to have landed.
@@ -22,6 +23,7 @@ from shaketable.chaos.history.events import (
     HistoryError,
     RunConfigured,
     RunEnded,
+    SubjectBroke,
 )
 from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants import INVARIANTS, answer
@@ -37,6 +39,8 @@ from shaketable.chaos.verdict.recoveries import recovery_s, steps_lost, too_slow
 FIT_AGAIN = "the script calls fit() again, for the run {!r}: one experiment watches one run, leave one fit() in it"
 # the name of a gap, beside those of the verdict's arguments
 CARRIED_OUT = "carried_out"
+# stands for the subject's own checks among the invariants
+RUNTIME = "runtime"
 
 __all__ = ["CARRIED_OUT", "INVARIANTS", "judge", "recovery_s", "steps_lost"]
 
@@ -74,6 +78,10 @@ def _verdict(history: History) -> Judgement:
     findings = tuple(answer(invariant, history) for invariant in INVARIANTS.values())
     missed = _beyond_invariants(history)
     unhelped = missed_help(history)
+    if broke := history.all(SubjectBroke):
+        # whatever else was seen is a consequence
+        finding = Finding(RUNTIME, "FAIL", broke[0].error)
+        return Judgement("FAIL", f"{RUNTIME}: {finding.reason}", (finding, *findings), missed)
     for finding in findings:
         if finding.status == "FAIL" and not (unhelped and finding.invariant in NEEDS_HELP):
             return Judgement("FAIL", f"{finding.invariant}: {finding.reason}", findings, missed)

@@ -8,7 +8,7 @@ import pytest
 
 from shaketable.chaos.history import events as h
 from shaketable.chaos.verdict.judge import INVARIANTS, judge, recovery_s, steps_lost
-from shaketable.suites.tests.rigs.story import Story, always, change, crash_and_finish, drop
+from shaketable.suites.tests.rigs.story import Story, always, change, crash_and_finish, drop, spent
 
 
 def test_a_healthy_recovery_passes_and_says_what_happened() -> None:
@@ -89,7 +89,7 @@ def test_a_missed_expectation_fails(expect: dict[str, Any], reason: str) -> None
 def test_an_expected_failure_at_exactly_the_right_count_passes() -> None:
     story = Story(max_failures=0, expect={"outcome": "failed", "charged": {"max_failures": 1}})
     story.launch().attempt(3).steps(1, 4).fault("sigkill_worker", ranks=[1]).end("worker_death", "max_failures")
-    judgement = judge(story.fail().leak_check().events)
+    judgement = judge(story.fail(spent("max_failures", 0, 1)).leak_check().events)
     assert judgement.verdict == "PASS", judgement.reason
 
 
