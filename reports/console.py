@@ -16,6 +16,7 @@ from typing import TextIO
 from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from shaketable.reports import results
@@ -32,6 +33,8 @@ STYLES = {
     "INTERRUPTED": "bold yellow",
 }
 REFRESH_PER_SECOND = 8
+# of a table; a terminal wraps what it cannot show
+MOST_COLUMNS = 500
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -50,7 +53,7 @@ def verdict_line(result: Result, width: int) -> str:
 
 def detail_lines(result: Result) -> list[str]:
     """The indented lines below a verdict that somebody has to act on."""
-    notes = [f"  note       {note}" for note in result.notes]
+    notes = [f"  limit      {said}" for said in result.exceeded] + [f"  note       {note}" for note in result.notes]
     if result.verdict == "PASS":
         return notes
     known = [f"  known      {one.invariant}: {_because(one)}" for one in result.deviations]
@@ -119,6 +122,12 @@ class Console:
         styled = Text(text, end="")
         styled.stylize(STYLES.get(first, "dim" if text.startswith("  ") else ""), 0, _span(text, first))
         self._rich.print(styled, soft_wrap=True)
+
+    def table(self, table: Table) -> None:
+        """As wide as it has to be: a log file or a CI page has no width."""
+        width, self._rich.width = self._rich.width, MOST_COLUMNS
+        self._rich.print(table)
+        self._rich.width = width
 
     def started(self, name: str) -> None:
         with self._lock:

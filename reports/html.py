@@ -26,7 +26,7 @@ from shaketable.reports.page.series import Series
 from shaketable.reports.results import Result, Run
 
 TEMPLATES = Path(__file__).parent / "templates"
-SCRIPTS = ("timeline.js", "charts.js", "report.js")
+SCRIPTS = ("timeline.js", "charts.js", "hover.js", "report.js")
 
 
 class Page:
@@ -84,7 +84,7 @@ def _counted(sections: Sequence[Section], *statuses: str) -> list[tuple[str, int
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -97,7 +97,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _template(name: str) -> jinja2.Template:
-    return _environment().get_template(name)
+    return environment().get_template(name)
 
 
 def _words() -> dict[str, object]:

@@ -85,6 +85,6 @@ def _drawn(blank: Section, history: History) -> Section:
         violations=violated,
         charges=charges(history),
         series=plotted,
-        waterfalls=waterfalls(getattr(result, "recoveries", ())),
+        waterfalls=waterfalls(result.recoveries),
         records=packed(history.events, shown(picture)) if picture else "",
     )

@@ -1,15 +1,16 @@
 """The recovery of a run from each fault as a waterfall: its parts one after the other, on the axis of the longest. Pure.
 
-The figures are those of the result; here they only get a place and words.
+The figures are those of `chaos/verdict/recoveries.py`; here they only get a place and words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-# in order: as on the page, and the colour of the same part of goodput
+from shaketable.chaos.verdict.recoveries import PARTS, Recovery
+
+# as on the page, and the colour of the same part of goodput
 NAMES = {
     "detect_s": ("detect", "detect"),
     "decide_s": ("decide", "restart"),
@@ -17,19 +18,6 @@ NAMES = {
     "restore_s": ("restore", "checkpoint"),
     "first_step_s": ("first step", "productive"),
 }
-
-
-class Recovery(Protocol):
-    """What one fault cost, as `results.json` has it: the parts named above, in seconds, add up to `back_s`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def back_s(self) -> float | None: ...
-    @property
-    def steps_lost(self) -> int: ...
-    @property
-    def wasted_worker_s(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +59,9 @@ def _waterfall(recovery: Recovery, longest_s: float) -> Waterfall:
 
 def _parts(recovery: Recovery, longest_s: float) -> list[Part]:
     begin_s, parts = 0.0, []
-    for field, (name, css) in NAMES.items():
+    for field in PARTS:
         took_s = getattr(recovery, field) or 0.0
+        name, css = NAMES[field]
         parts.append(Part(name, css, begin_s / longest_s, took_s / longest_s, _seconds(took_s)))
         begin_s += took_s
     return parts

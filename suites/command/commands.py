@@ -9,10 +9,10 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TextIO
 
 import msgspec
 import typer
@@ -25,6 +25,9 @@ from shaketable.suites.command import own_job
 from shaketable.suites.command.own_job import WithOwnCommand
 from shaketable.suites.gate.catalogue import UsageError, catalogue, tagged
 from shaketable.suites.gate.environment import machine_problem, version_of
+
+if TYPE_CHECKING:
+    from shaketable.suites.gate import runner
 
 P = ParamSpec("P")
 _json_out: TextIO = sys.stdout
@@ -54,14 +57,15 @@ Tags = Annotated[
 
 
 def command(
-    *, examples: str, cls: type[TyperCommand] = TyperCommand
+    *, examples: str, cls: type[TyperCommand] = TyperCommand, text_apart: Sequence[str] = ("json",)
 ) -> Callable[[Callable[P, int]], Callable[P, None]]:
-    """A command is a function that returns its exit code; here is what all of them have in common."""
+    """A command is a function that returns its exit code; here is what all of them have in common. `text_apart`: the
+    options whose file may be stdout, and then stands there alone."""
 
     def register(body: Callable[P, int]) -> Callable[P, None]:
         @functools.wraps(body)
         def guarded(*arguments: P.args, **keywords: P.kwargs) -> None:
-            with _text_apart(keywords.get("json") == STDOUT):
+            with _text_apart(any(keywords.get(name) == STDOUT for name in text_apart)):
                 code = _guarded(lambda: body(*arguments, **keywords))
             raise typer.Exit(code)
 
@@ -143,6 +147,7 @@ shaketable run --tag node --jobs 2 --seed 7                 all experiments with
 shaketable run my-experiment.yaml --var nodes=4             your file, with one key overridden
 shaketable run worker-crash --subject ray-train             the same experiment against Ray Train
 shaketable run worker-crash --cluster attach:10.0.0.1:6379  on a Ray cluster that is already running
+shaketable run --repeat 5 --jobs 1 --compare-with old-results --max-slower 2x
 shaketable run worker-crash --mutant resume-from-scratch    is a broken runtime caught?
 shaketable run worker-crash -- python train.py --epochs 3   your own Ray Train script, unmodified
 shaketable run worker-crash --step-key epoch -- python train.py
@@ -184,6 +189,17 @@ def run(
     step_key: Annotated[
         str, typer.Option(metavar="NAME", help="Reported metric that counts steps. Default: count reports.")
     ] = "",
+    repeat: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100, help="Run every experiment so many times, for `compare`.")
+    ] = 1,
+    compare_with: Annotated[
+        Path | None,
+        typer.Option(metavar="RESULTS", help="Compare with this earlier run at the end, as `shaketable compare`."),
+    ] = None,
+    max_slower: Annotated[
+        str | None,
+        typer.Option(metavar="2x", help="With --compare-with: exit code 1 if a recovery takes so many times as long."),
+    ] = None,
     within: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, show_default=False, help="Time limit for your job. Default: 300.")
     ] = 0,
@@ -204,12 +220,24 @@ def run(
     variables = own | _variables(var or (), subject=subject, cluster=cluster)
     mutants.known(mutant)
     request = runner.Request(
-        tuple(experiments or ()), everything, tuple(tag or ()), variables, seed, jobs, results_dir, mutant
+        tuple(experiments or ()), everything, tuple(tag or ()), variables, seed, jobs, results_dir, mutant, repeat
     )
     check_json(json)
-    finished = runner.run(request, sys.stdout)
+    finished = runner.run(request, sys.stdout, _comparison(compare_with, max_slower))
     write(json, as_json(finished))
     return results.exit_code(finished)
+
+
+def _comparison(compare_with: Path | None, max_slower: str | None) -> runner.Conclude:
+    """Raises UsageError before anything runs."""
+    from shaketable.suites.tools import comparing
+
+    limit = comparing.times(max_slower)
+    if compare_with is None:
+        if limit is not None:
+            raise UsageError("--max-slower is a limit of a comparison; give --compare-with RESULTS too")
+        return lambda run, folder: (run, [])
+    return comparing.at_the_end(comparing.load(compare_with), limit)
 
 
 @command(
@@ -299,13 +327,17 @@ def _variables(pairs: list[str] | tuple[()], **flags: str | None) -> dict[str, s
 
 
 def check_json(path: Path | None) -> None:
+    check_file(path, "--json")
+
+
+def check_file(path: Path | None, option: str) -> None:
     """Before minutes of work are done for a file that cannot be written. Leaves none behind."""
     if path is not None and path != STDOUT:
         there = path.exists()
         try:
             path.open("ab").close()
         except OSError as error:
-            raise UsageError(f"cannot write --json {path}: {error.strerror}") from None
+            raise UsageError(f"cannot write {option} {path}: {error.strerror}") from None
         if not there:
             path.unlink()
 

@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -58,6 +58,7 @@ class Request:
     jobs: int = 1
     results: Path | None = None
     mutant: str = ""
+    repeat: int = 1
 
     @property
     def is_gate(self) -> bool:
@@ -69,7 +70,11 @@ class Request:
         return mutants.canary(self.variables.get("cluster", "")) if self.is_gate else ""
 
 
-def run(request: Request, out: TextIO) -> Run:
+# What is done with a run that is over, and the lines to print.
+Conclude = Callable[[Run, Path], tuple[Run, list[str]]]
+
+
+def run(request: Request, out: TextIO, conclude: Conclude = lambda run, folder: (run, [])) -> Run:
     """The whole of `shaketable run`, but for its exit code. Raises UsageError before anything is started."""
     ray = require_ray()
     entries = select(request.names, tags=request.tags, everything=request.everything)
@@ -80,12 +85,13 @@ def run(request: Request, out: TextIO) -> Run:
         if not entries:
             raise UsageError(f"{'; '.join(notes)}; no experiment is left to run")
     checked = check_all(entries, variables, request.mutant, request.canary)
+    checked = {path: execution.repeated(trials, request.repeat) for path, trials in checked.items()}
     if any(trial.configuration.attach for trials in checked.values() for trial in trials):
         request = alone(request)
     notes += deviations.unrecorded(entries, variables, ray)
     folder = ResultsFolder.create(request.results)
     try:
-        return _run(request, checked, variables, ray, folder, out, notes)
+        return _run(request, checked, variables, ray, folder, out, notes, conclude)
     # The harness broke outside of any experiment: its results so far stay where they are.
     except Exception as error:
         if machine_problem(error):
@@ -121,6 +127,7 @@ def _run(
     folder: ResultsFolder,
     out: TextIO,
     notes: Sequence[str],
+    conclude: Conclude,
 ) -> Run:
     trials = [trial for of_file in checked.values() for trial in of_file if not trial.canary]
     blank = Run(version_of("shaketable"), ray, _common_seed(trials), _now(), canary_expected=request.is_gate)
@@ -130,8 +137,8 @@ def _run(
     with listener.console, _signals(), _bare_environment():
         began = time.monotonic()
         code = pytest.main(arguments(request, list(checked), variables, folder.path), plugins=[listener])
-    finished = listener.finish([trial.name for trial in trials], code, time.monotonic() - began)
-    return _conclude(finished, folder, listener.console)
+    finished = listener.finish([trial.label for trial in trials], code, time.monotonic() - began)
+    return _conclude(finished, folder, listener.console, conclude)
 
 
 def arguments(request: Request, paths: Sequence[Path], variables: dict[str, str], results: Path) -> list[str]:
@@ -148,13 +155,14 @@ def arguments(request: Request, paths: Sequence[Path], variables: dict[str, str]
     ]
     quiet = [word for name in QUIET for word in ("-p", f"no:{name}")]
     # One experiment needs no process beside this one.
-    jobs = min(request.jobs, len(paths) + request.is_gate)
+    jobs = min(request.jobs, request.repeat * len(paths) + request.is_gate)
     parallel = ["-p", "xdist", "-n", str(jobs), "--dist=loadgroup", "--max-worker-restart=0"]
     ours = [
         "--shaketable",
         f"--shaketable-results={results}",
         f"--shaketable-lanes={jobs}",
         f"--shaketable-mutant={request.mutant}",
+        f"--shaketable-repeat={request.repeat}",
         *(f"--shaketable-var={k}={v}" for k, v in variables.items()),
     ]
     canary = [f"--shaketable-canary={request.canary}"] if request.is_gate else []
@@ -209,8 +217,11 @@ class Listener:
         return replace(self.run, seconds=seconds, not_run=not_run, errors=tuple(self._errors))
 
 
-def _conclude(run: Run, folder: ResultsFolder, console: Console) -> Run:
+def _conclude(run: Run, folder: ResultsFolder, console: Console, conclude: Conclude) -> Run:
+    run, said_besides = conclude(run, folder.path)
     report = write_reports(run, folder)
+    for line in said_besides:
+        console.line(line)
     if said := canary_line(run):
         console.line(said)
     for error in run.errors:
@@ -222,7 +233,7 @@ def _conclude(run: Run, folder: ResultsFolder, console: Console) -> Run:
 
 def _console(out: TextIO, trials: Sequence[Trial], folder: ResultsFolder) -> Console:
     """pytest captures descriptors 1 and 2 while an experiment runs: the console writes to a copy."""
-    width = max((len(trial.name) for trial in trials), default=0)
+    width = max((len(trial.label) for trial in trials), default=0)
     if out in (sys.__stdout__, sys.__stderr__):
         out = os.fdopen(os.dup(out.fileno()), "w", buffering=1, encoding="utf-8", errors="replace")
     return Console(out, width, lambda name: last_event(folder.path / name))
