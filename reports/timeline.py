@@ -7,6 +7,7 @@ mark stands for, from 1; 0: none.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,14 @@ def timeline(events: Sequence[h.AnyEvent], violations: Sequence[Violation] = ())
     clock = _Clock(events)
     if clock.end_s <= 0:
         return None
-    lanes = (_violations(clock, violations), _faults(clock), _drivers(clock), _attempts_lane(clock), _commits(clock), *_nodes(clock))
+    lanes = (
+        _violations(clock, violations),
+        _faults(clock),
+        _drivers(clock),
+        _attempts_lane(clock),
+        _commits(clock),
+        *_nodes(clock),
+    )
     return Timeline(
         clock.end_s, tuple(lane for lane in lanes if lane.spans or lane.marks), _world(clock), _bounds(clock)
     )
@@ -115,6 +123,9 @@ class _Clock:
         # the inquest, not the experiment
         after = (h.LeakCheck, h.CheckpointProbed, h.LogRecord, h.ReferenceRun)
         self.end_s = max((self.s(event) for event in events if not isinstance(event, after)), default=0.0)
+        self.steps: dict[tuple[int, int, int], list[h.Stepped]] = defaultdict(list)
+        for step in self.of(h.Stepped):
+            self.steps[step.term, step.attempt, step.rank].append(step)
         self.ends = {(e.term, e.attempt): e for e in self.of(h.AttemptEnded)}
 
     def of(self, kind: type[E]) -> list[E]:
@@ -179,16 +190,22 @@ def _observed(clock: _Clock, e: h.FaultObserved) -> Mark:
 
 
 def _drivers(clock: _Clock) -> Lane:
+    """A row for each driver that runs beside another one."""
     exits = {e.launch: e for e in clock.of(h.DriverExited)}
-    spans = []
+    spans: list[Span] = []
     for e in clock.of(h.DriverStarted):
         end = clock.s(exits[e.launch]) if e.launch in exits else clock.end_s
         said = f"exit {exits[e.launch].code}" if e.launch in exits else "never exited"
         changed = f", with {_pairs(e.changed)}" if e.changed else ""
         kind = "good" if e.launch in exits and exits[e.launch].code == 0 else "mute"
         tip = f"driver pid {e.pid}{changed}: {said}"
-        spans.append(Span(clock.s(e), end, kind, f"launch {e.launch} · {said}", tip, record=clock.line(e)))
+        row = next(row for row in itertools.count() if all(_apart(span, clock.s(e), row) for span in spans))
+        spans.append(Span(clock.s(e), end, kind, f"launch {e.launch} · {said}", tip, row, clock.line(e)))
     return Lane("driver", "driver", tuple(spans))
+
+
+def _apart(span: Span, since_s: float, row: int) -> bool:
+    return span.row != row or span.end_s <= since_s
 
 
 def _attempts_lane(clock: _Clock) -> Lane:
@@ -241,13 +258,7 @@ def _retried(counts: Mapping[str, Mapping[str, int]]) -> str:
 
 def _commits(clock: _Clock) -> Lane:
     commits = [
-        Mark(
-            clock.s(e),
-            "commit",
-            "",
-            f"commit {e.index} ({e.checkpoint}) at {clock.s(e):.3f} s",
-            record=clock.line(e),
-        )
+        Mark(clock.s(e), "commit", "", f"commit {e.index} ({e.checkpoint}) at {clock.s(e):.3f} s", record=clock.line(e))
         for e in clock.of(h.Committed)
     ]
     return Lane("commits", "commits", (), tuple(commits))
@@ -320,7 +331,7 @@ def _kills(fault: h.FaultInjected) -> bool:
 
 
 def _steps(clock: _Clock, worker: h.WorkerStarted, row: int) -> Iterable[Mark]:
-    mine = [e for e in clock.of(h.Stepped) if (e.term, e.attempt, e.rank) == (worker.term, worker.attempt, worker.rank)]
+    mine = clock.steps[worker.term, worker.attempt, worker.rank]
     every = max(-(-len(mine) // MAX_STEP_MARKS), -(-len(clock.of(h.Stepped)) // MAX_ALL_STEP_MARKS), 1)
     return [Mark(clock.s(e), "step", "", f"step {e.step}", row, clock.line(e)) for e in mine[::every]]
 

@@ -1,4 +1,4 @@
-"""The budget ledger as a table: each ending of an attempt, what it was charged to, and what was spent after it. Pure."""
+"""The budget ledger as a table: how each attempt ended, what that was charged to, what was spent after it. Pure."""
 
 from __future__ import annotations
 

@@ -33,9 +33,13 @@ class Link:
     href: str
 
 
-def links(folder: Path, page: Path) -> tuple[Link, ...]:
-    """Of what is there. `page`: the directory of the page."""
-    return tuple(link for name, pattern in FILES for link in _found(name, folder, pattern, page))
+def links(folder: Path, page: Path, *, baseline: bool = False) -> tuple[Link, ...]:
+    """Of what is there. `page`: the directory of the page; `baseline`: there was a run without faults, which all
+    experiments with one job share."""
+    found = [link for name, pattern in FILES for link in _found(name, folder, pattern, page)]
+    for shared in (folder, folder.parent) if baseline else ():
+        found += _found("log of baseline", shared, "control-runs/*/*/driver-*.log", page)
+    return tuple(found)
 
 
 def _found(name: str, folder: Path, pattern: str, page: Path) -> Iterator[Link]:
@@ -45,6 +49,7 @@ def _found(name: str, folder: Path, pattern: str, page: Path) -> Iterator[Link]:
         return
     for path in files:
         number = re.sub(r"^(driver|worker|agent)-", "", path.stem) if "*" in pattern else ""
+        number = f"{path.parent.parent.name}/{path.parent.name}" if "control-runs" in pattern else number
         yield Link(f"{name} {number}".strip(), relative(path, page))
 
 

@@ -67,8 +67,10 @@ def section(result: Result, events: Sequence[AnyEvent], links: Sequence[Link] = 
 
 
 def _drawn(blank: Section, history: History) -> Section:
-    result, began = blank.result, history.began or ExperimentBegan(
-        title="", subject="", cluster="", seed=0, configuration={}, expect={}, versions={}
+    result, began = (
+        blank.result,
+        history.began
+        or ExperimentBegan(title="", subject="", cluster="", seed=0, configuration={}, expect={}, versions={}),
     )
     violated = violations(history, result.findings)
     plotted = series(history)

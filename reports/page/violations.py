@@ -1,7 +1,7 @@
 """Where in a history an invariant was violated: what a finding's reason names, looked up in the history. Pure.
 
-A reason is one precise sentence in fixed words: `attempt 2`, `rank 1`, `step 12`, `(log record 14)`. The most precise of
-these that the history knows is the place. A reason that names nothing is of the whole run: its place is the run's end.
+A reason is one precise sentence in fixed words: `attempt 2`, `rank 1`, `step 12`, `(log record 14)`. The most precise
+of these that the history knows is the place. A reason that names nothing is of the whole run, which is its end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The recovery of a run from each fault as a waterfall: its parts one after the other, on the axis of the longest. Pure.
+"""The recovery of a run from each fault as a waterfall: its parts in a row, on the axis of the longest one. Pure.
 
 The figures are those of `chaos/verdict/recoveries.py`; here they only get a place and words.
 """
@@ -68,9 +68,9 @@ def _parts(recovery: Recovery, longest_s: float) -> list[Part]:
 
 
 def _seconds(value: float | None) -> str:
-    """`–`, `3 ms`, `0.35 s`, `12.1 s`."""
+    """`-`, `3 ms`, `0.35 s`, `12.1 s`."""
     if value is None:
-        return "–"
+        return "-"
     if value < 0.0995:
         return f"{1000 * value:.0f} ms"
     return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typer import Typer
 
-NEEDED = ("typer", "rich", "jinja2", "yaml", "pytest", "xdist", "chaoslib", "psutil")
+NEEDED = ("typer", "rich", "jinja2", "yaml", "pytest", "xdist", "chaoslib", "psutil", "uplot")
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
@@ -40,6 +40,7 @@ def application() -> Typer:
         incident_commands,
         money_commands,
         preflight_command,
+        report_command,
         schema_command,
     )
     from shaketable.suites.command.commands import app
