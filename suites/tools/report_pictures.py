@@ -49,7 +49,8 @@ def _show(driver: Any, *, around: bool) -> None:
     script = (
         "const shown = document.querySelector('.experiment[open]') ?? document.querySelector('.experiment');"
         "shown.open = true; const {timeline} = view(shown); timeline.layout();"
-        "if (arguments[0]) shown.querySelector('.zoom .focus')?.click();"
+        "const around = [...shown.querySelectorAll('.zoom .focus')].find(one => one.textContent.includes('fault'));"
+        "if (arguments[0]) around?.click();"
         "history.replaceState(null, '', '#'); shown.scrollIntoView();"
     )
     driver.execute_script(script, around)
