@@ -133,6 +133,7 @@ function zoomed(button, timeline) {
 form.hidden = false;
 form.addEventListener("submit", event => event.preventDefault());
 form.addEventListener("input", filtered);
+form.addEventListener("change", filtered);
 form.addEventListener("click", event => {
   const button = event.target.closest("button");
   if (!button) return;
