@@ -101,6 +101,8 @@ class Run:
     not_run: tuple[str, ...] = ()
     interrupted: bool = False
     errors: tuple[str, ...] = ()
+    # by --fail-fast
+    stopped: bool = False
     # where it exceeds the limit of a comparison (`--max-slower`)
     beyond: tuple[str, ...] = ()
     schema: int = SCHEMA
@@ -130,7 +132,7 @@ def written(run: Run) -> Written:
 def canary_problem(run: Run) -> str:
     """Why the canary says that the harness cannot be trusted; empty when it was caught, or none was asked for."""
     if run.canary is None:
-        return "the canary never ran" if run.canary_expected and not run.interrupted else ""
+        return "the canary never ran" if run.canary_expected and not (run.interrupted or run.stopped) else ""
     if run.canary.caught_by:
         return ""
     mutant, must_fail = run.canary.mutant, run.canary.must_fail

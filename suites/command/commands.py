@@ -23,7 +23,8 @@ from shaketable.reports import results
 from shaketable.suites import mutants
 from shaketable.suites.command import own_job
 from shaketable.suites.command.own_job import WithOwnCommand
-from shaketable.suites.gate.catalogue import UsageError, catalogue, tagged
+from shaketable.suites.gate import catalogue
+from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.gate.environment import machine_problem, version_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ proved; 4 harness error: a bug in shaketable, not in your job; 130 Ctrl-C."""
 app = typer.Typer(
     name="shaketable",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Make workers, nodes and drivers fail under an elastic training job. Judge from the recorded history "
@@ -54,6 +54,11 @@ Json = Annotated[
 Tags = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="Only experiments with this tag. Repeatable.")
 ]
+
+
+def experiment_names(incomplete: str) -> list[str]:
+    """For the shell's completion."""
+    return [entry.name for entry in catalogue.catalogue() if entry.name.startswith(incomplete)]
 
 
 def command(
@@ -144,6 +149,7 @@ shaketable run                                              the gate, with a can
 shaketable run worker-crash node-sigkill                    two experiments by name
 shaketable run --all --cluster simulated                    the whole catalogue, in virtual time
 shaketable run --tag node --jobs 2 --seed 7                 all experiments with a tag
+shaketable run --fail-fast --quiet                          stop at the first red one; print little
 shaketable run my-experiment.yaml --var nodes=4             your file, with one key overridden
 shaketable run worker-crash --subject ray-train             the same experiment against Ray Train
 shaketable run worker-crash --cluster attach:10.0.0.1:6379  on a Ray cluster that is already running
@@ -158,7 +164,10 @@ shaketable run node-sigkill --train my_package.my_job:train --config job.yaml
 def run(
     context: typer.Context,
     experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Experiment names or files. Default: the gate.")
+        list[str] | None,
+        typer.Argument(
+            metavar="EXPERIMENT", help="Experiment names or files. Default: the gate.", autocompletion=experiment_names
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run the whole catalogue.")] = False,
     tag: Tags = None,
@@ -175,7 +184,9 @@ def run(
             metavar="N", min=0, help="Seed for all randomness. Default: today's date, or the seed in the file."
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Experiments to run in parallel.")] = 2,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=64, help="Experiments to run in parallel. Default: 2.")
+    ] = None,
     var: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Override a configuration key. Repeatable.")
     ] = None,
@@ -200,6 +211,8 @@ def run(
         str | None,
         typer.Option(metavar="2x", help="With --compare-with: exit code 1 if a recovery takes so many times as long."),
     ] = None,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first experiment that is red.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only what is red, and the last line.")] = False,
     within: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, show_default=False, help="Time limit for your job. Default: 300.")
     ] = 0,
@@ -212,18 +225,41 @@ def run(
     """Run experiments and judge them.
 
     A command after `--` is your own Ray Train script. It runs unmodified: first without faults, then under each
-    experiment. `python` in it is the interpreter that runs shaketable."""
-    from shaketable.suites.gate import runner
-    from shaketable.suites.gate.outputs import as_json
+    experiment. `python` in it is the interpreter that runs shaketable.
 
-    own = own_job.variables(own_job.command(context), train, config, step_key, within, subject)
-    variables = own | _variables(var or (), subject=subject, cluster=cluster)
+    [tool.shaketable] in pyproject.toml sets subject, cluster, tags, jobs, results, compare_with and max_slower. An
+    option wins."""
+    from shaketable.suites.gate import runner
+    from shaketable.suites.gate.outputs import ROOT, as_json
+    from shaketable.suites.tools import project
+
+    settings = project.read(Path.cwd())
+    if settings.says_something and not quiet:
+        print(settings)
+    words = own_job.command(context)
+    own = own_job.variables(words, train, config, step_key, within, subject or settings.subject)
+    usual = _variables((), subject=settings.subject, cluster=settings.cluster)
+    variables = usual | own | _variables(var or (), subject=subject, cluster=cluster)
     mutants.known(mutant)
+    chosen = tag or ([] if experiments or everything or mutant or own else list(settings.tags))
     request = runner.Request(
-        tuple(experiments or ()), everything, tuple(tag or ()), variables, seed, jobs, results_dir, mutant, repeat
+        tuple(experiments or ()),
+        everything,
+        tuple(chosen),
+        variables,
+        seed,
+        jobs or settings.jobs or 2,
+        results_dir,
+        mutant,
+        repeat,
+        fail_fast,
+        quiet,
+        settings.below(settings.results) or ROOT,
     )
     check_json(json)
-    finished = runner.run(request, sys.stdout, _comparison(compare_with, max_slower))
+    earlier = compare_with or settings.below(settings.compare_with)
+    limit = max_slower or (settings.max_slower if earlier is not None else None)
+    finished = runner.run(request, sys.stdout, _comparison(earlier, limit))
     write(json, as_json(finished))
     return results.exit_code(finished)
 
@@ -238,27 +274,6 @@ def _comparison(compare_with: Path | None, max_slower: str | None) -> runner.Con
             raise UsageError("--max-slower is a limit of a comparison; give --compare-with RESULTS too")
         return lambda run, folder: (run, [])
     return comparing.at_the_end(comparing.load(compare_with), limit)
-
-
-@command(
-    examples="""
-shaketable list                                  all of them
-shaketable list --tag gate --json catalogue.json
-"""
-)
-def list_(tag: Tags = None, json: Json = None) -> int:
-    """List the experiments of the catalogue, with their tags."""
-    entries = tagged(tag) if tag else catalogue()
-    check_json(json)
-    width = max((len(entry.name) for entry in entries), default=0)
-    for entry in entries:
-        print(f"{entry.name:<{width}}  {entry.title} [{', '.join(entry.tags)}]")
-    listed = [
-        {"name": e.name, "title": e.title, "tags": e.tags, "path": str(e.path), "configuration": e.configuration}
-        for e in entries
-    ]
-    write(json, encoded({"experiments": listed}))
-    return results.EXIT_PASS
 
 
 @command(

@@ -13,6 +13,7 @@ from shaketable.reports import results
 from shaketable.reports.comparison import compared
 from shaketable.suites.command.commands import command
 from shaketable.suites.gate.catalogue import UsageError, nearest
+from shaketable.suites.tools import experiment_schema
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -22,9 +23,10 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 shaketable schema results > results.schema.json           results.json, and what run and judge write with --json
 shaketable schema result                                  result.json of one experiment
 shaketable schema compare                                 what compare writes with --json
+shaketable schema experiment > experiment.schema.json     experiment files, for your editor
 """
 )
-def schema(what: Annotated[str, typer.Argument(metavar="WHAT", help="results, result or compare.")]) -> int:
+def schema(what: Annotated[str, typer.Argument(metavar="WHAT", help="results, result, compare or experiment.")]) -> int:
     """Print a JSON schema.
 
     The number of a schema changes when a field goes or means something else. New fields leave it as it is."""
@@ -47,4 +49,5 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "results": _of(results.Written),
     "result": _of(results.Result),
     "compare": _of(compared.Comparison),
+    "experiment": experiment_schema.schema,
 }

@@ -41,18 +41,18 @@ LEAST_BETWEEN_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ResultsFolder:
-    """`path` is absolute. `linked`: it lies below the default root, whose `latest` link is to point at it."""
+    """`path` is absolute. `linked`: it lies below the root of all runs, whose `latest` link is to point at it."""
 
     path: Path
     linked: bool
 
     @classmethod
-    def create(cls, asked: Path | None) -> ResultsFolder:
+    def create(cls, asked: Path | None, root: Path = ROOT) -> ResultsFolder:
         """Raises UsageError, naming the directory, when results cannot be written there."""
         try:
-            return cls(_stamped(ROOT), True) if asked is None else cls(_empty(asked), False)
+            return cls(_stamped(root), True) if asked is None else cls(_empty(asked), False)
         except OSError as error:
-            where = asked or ROOT
+            where = asked or root
             raise UsageError(
                 f"cannot write results to {where}: {error.strerror}; choose another with --results"
             ) from None

@@ -253,3 +253,30 @@ def test_a_limit_of_speed_is_red_and_no_verdict(given: Callable[[Given], None], 
     cases = {case.get("name"): case for case in ET.parse(tmp_path / "r" / "junit.xml").iter("testcase")}
     assert cases["one"].find("failure") is None
     assert cases["one limit of speed"].find("failure") is not None
+
+
+def test_fail_fast_stops_at_the_first_red_one_and_says_what_was_not_run(
+    given: Callable[[Given], None], tmp_path: Path
+) -> None:
+    given(lambda name: Judgement("INVALID", "no") if name == "two" else PASS)
+    files = [experiment(tmp_path / f"{name}.yaml") for name in ("one", "two", "zzz")]
+    finished, lines = run(*files, fail_fast=True)
+    assert [result.name for result in finished.results] == ["one", "two"]
+    assert (finished.not_run, finished.stopped, exit_code(finished)) == (("zzz",), True, 3)
+    assert lines[-1].startswith("RED  1 passed, 1 invalid, 1 not run in ")
+
+
+def test_a_gate_that_stops_early_does_not_miss_its_canary(given: Callable[[Given], None]) -> None:
+    given(lambda name: Judgement("FAIL", "no"))
+    finished, lines = run(fail_fast=True)
+    assert (len(finished.results), exit_code(finished)) == (1, 1)
+    assert "canary" not in "\n".join(lines)
+
+
+def test_quiet_prints_only_what_is_red_and_the_last_line(given: Callable[[Given], None], tmp_path: Path) -> None:
+    given(lambda name: Judgement("FAIL", "no") if name == "two" else PASS)
+    _, lines = run(*(experiment(tmp_path / f"{name}.yaml") for name in ("one", "two")), quiet=True)
+    assert [line.split()[0] for line in lines] == ["FAIL", "landed", "reproduce", "RED"]
+    given(lambda name: CAUGHT if os.environ.get(mutants.ENV) else PASS)
+    _, lines = run(quiet=True)
+    assert [line.split()[0] for line in lines] == ["GREEN"]
