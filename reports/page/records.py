@@ -20,8 +20,9 @@ MOST_BYTES = 1_000_000
 
 def shown(timeline: Timeline) -> set[int]:
     """The lines that something in the picture stands for."""
-    things = ((*lane.spans, *lane.marks) for lane in timeline.lanes)
-    return {thing.record for many in things for thing in many if thing.record}
+    spans = {span.record for lane in timeline.lanes for span in lane.spans}
+    marks = {mark.record for lane in timeline.lanes for mark in lane.marks}
+    return (spans | marks) - {0}
 
 
 def packed(events: Sequence[AnyEvent], lines: Iterable[int]) -> str:

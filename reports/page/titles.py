@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from shaketable.chaos.history.events import FaultTriggered
 from shaketable.chaos.history.view import History
@@ -29,7 +30,7 @@ def title_of(history: History, title: str) -> str:
     return STEP.sub(lambda named: said[int(named[1])], title)
 
 
-def _triggers(history: History) -> list[tuple[int, dict[str, object]]]:
+def _triggers(history: History) -> list[tuple[int, dict[str, Any]]]:
     faults = (history.began.faults or ()) if history.began else ()
     return [(number, fault.at) for number, fault in enumerate(faults)]
 

@@ -103,8 +103,9 @@ def _border(history: History, attempt: Attempt, at_its_end: bool) -> tuple[float
     """Where a driver was lost before it recorded either, the log has both."""
     number, term = attempt.number, attempt.start.term
     entry = attempt.end if at_its_end and attempt.end is not None else attempt.start
-    kind = AttemptStarted if entry is attempt.start else AttemptEnded
-    mine = [event for event in history.all(kind) if (event.term, event.attempt) == (term, number)]
+    told: list[AttemptStarted] | list[AttemptEnded]
+    told = history.all(AttemptStarted) if entry is attempt.start else history.all(AttemptEnded)
+    mine: list[Event] = [event for event in told if (event.term, event.attempt) == (term, number)]
     records = [event for event in history.all(LogRecord) if event.number == entry.number]
     return entry.at_s, next(iter([*mine, *records]), history.events[-1])
 

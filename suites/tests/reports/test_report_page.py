@@ -174,7 +174,7 @@ def test_the_waterfall_puts_the_parts_of_a_recovery_behind_one_another() -> None
 def test_a_title_says_the_step_that_was_hit() -> None:
     def titled(planned: int, hit: int) -> str:
         fault = h.PlannedFault(name="sigkill_worker", at={"step": planned})
-        events = [
+        events: list[h.AnyEvent] = [
             msgspec.structs.replace(recorded.began(), faults=[fault]),
             h.FaultTriggered(fault=0, name="sigkill_worker", trigger={"step": planned}, by="w:1", step=hit),
         ]
@@ -242,6 +242,6 @@ def test_a_history_that_cannot_be_drawn_takes_no_verdict_with_it() -> None:
     made = section(result("one", "FAIL"), events)
     assert made.problem.startswith("the picture could not be drawn") or made.drawing is not None
     page = Page()
-    page.add(result("one", "FAIL"), [msgspec.structs.replace(recorded.began(), configuration=7), *events])  # type: ignore[list-item]
+    page.add(result("one", "FAIL"), [msgspec.structs.replace(recorded.began(), configuration=7), *events])
     text = page.render(Run("0.1.0", "2.60.0", 7, ""))
     assert "the picture could not be drawn" in text and ">FAIL<" in text
