@@ -1,5 +1,7 @@
-"""What the author of an experiment got wrong, said so that it can be put right: `ExperimentError` is usage (exit code
-2), never a verdict. It is raised before anything is started.
+"""The errors of the harness: all derive from `ChaosError`, and those of one module alone stand there.
+
+What the author of an experiment got wrong is an `ExperimentError`, said so that it can be put right. It is usage (exit
+code 2), never a verdict, and raised before anything is started.
 """
 
 from __future__ import annotations
@@ -8,7 +10,11 @@ import difflib
 from collections.abc import Iterable
 
 
-class ExperimentError(ValueError):
+class ChaosError(Exception):
+    """What every error of chaos, reports and suites derives from."""
+
+
+class ExperimentError(ChaosError, ValueError):
     """The experiment as written cannot be run; the message names the place, what was seen, and what to write."""
 
 

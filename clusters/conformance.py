@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from shaketable.clusters import processes
-from shaketable.clusters.protocol import Cluster, ClusterError, Node
+from shaketable.clusters import marked
+from shaketable.clusters.protocol import Cluster, ClusterError, Node, is_of_processes
 
 # a machine's loss as Ray sees it: 14 s for SIGKILL by its defaults
 SEEN_S = 60.0
@@ -26,8 +27,19 @@ GONE_S = 20.0
 FREED_S = 30.0
 LOOK_S = 0.05
 
-# A driver that holds an actor on one node, a placement group that can never be placed, and with it a pending demand.
-DRIVER = """
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A driver that holds a place on one node and whatever else a driver can hold. `script` gets the cluster's address
+    and the node's id; `lines`: how the lines begin that it makes `leftovers` have."""
+
+    script: str
+    lines: frozenset[str]
+
+
+# An actor on the node, a placement group that can never be placed, and with it a pending demand.
+ON_RAY = Holder(
+    """
 import sys, ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
@@ -40,13 +52,29 @@ ray.get(actor.answer.remote())
 group = ray.util.placement_group([{"CPU": 999}])
 print("ready", flush=True)
 sys.stdin.read()
-"""
+""",
+    frozenset({"actor", "placement", "pending"}),
+)
+ON_PROCESSES = Holder(
+    """
+import json, pathlib, socket, sys
+entry = json.loads((pathlib.Path(sys.argv[1].partition(":")[2]) / f"{sys.argv[2]}.json").read_text())
+sock = socket.socket(socket.AF_UNIX)
+sock.connect(entry["socket"])
+word = {"type": "lease", "run": "conformance", "unit": 1, "place": 0, "amounts": {"CPU": 1}}
+sock.sendall(json.dumps(word).encode() + b"\\n")
+assert b"granted" in sock.recv(4096)
+print("ready", flush=True)
+sys.stdin.read()
+""",
+    frozenset({"place"}),
+)
 
 
 Fresh = Callable[[], Node]
 
 
-class Nonconformance(AssertionError):
+class Nonconformance(ClusterError, AssertionError):
     """The cluster broke a promise of the protocol; the message says which, and what was seen."""
 
 
@@ -98,7 +126,7 @@ def check_added_node_is_new_and_alive(cluster: Cluster, fresh: Fresh) -> None:
 def check_sigterm_drains_and_ends(cluster: Cluster, fresh: Fresh) -> None:
     node = fresh()
     signalled = cluster.signal_node(node.number, signal.SIGTERM)
-    expect(len(signalled) == 1, "SIGTERM goes to one process, `ray start`", signalled)
+    expect(len(signalled) == 1, "SIGTERM goes to one process, the node's first", signalled)
     expect(node not in cluster.nodes(), "out of the book at once", cluster.nodes())
     cluster.wait_state(node.number, "dead", DRAINED_S)
     eventually(lambda: cluster.pids(node.number), empty, DRAINED_S, "no process is left after SIGTERM")
@@ -135,13 +163,13 @@ def check_frozen_node_can_be_killed(cluster: Cluster, fresh: Fresh) -> None:
 
 def check_leftovers_and_drain_are_seen(cluster: Cluster, fresh: Fresh) -> None:
     """One driver for both: a busy node drains without dying, and what the driver holds is left over until it ends."""
-    node = fresh()
+    node, holder = fresh(), holder_on(cluster.address)
     with somebody_elses_driver(cluster.address, node.node_id):
         eventually(
             lambda: [line.split()[0] for line in cluster.leftovers()],
-            lambda kinds: isinstance(kinds, list) and {"actor", "placement", "pending"} <= set(kinds),
+            lambda kinds: isinstance(kinds, list) and holder.lines <= set(kinds),
             SEEN_S,
-            "leftovers shows the actor, the placement group and the demand",
+            f"leftovers shows all that the driver holds: {', '.join(sorted(holder.lines))}",
         )
         cluster.drain_node(node.number, 60.0)
         cluster.wait_state(node.number, "draining", SEEN_S)
@@ -156,7 +184,7 @@ def check_teardown(cluster: Cluster) -> None:
     pids = [pid for node in [0, *(node.number for node in cluster.nodes())] for pid in cluster.pids(node)]
     cluster.close()
     cluster.close()
-    left = sorted(processes.living().keys() & set(pids))
+    left = sorted(marked.living().keys() & set(pids))
     expect(left == [], "teardown leaves no process", left)
 
 
@@ -173,13 +201,15 @@ CHECKS = (
 )
 
 
+def holder_on(address: str) -> Holder:
+    return ON_PROCESSES if is_of_processes(address) else ON_RAY
+
+
 @contextmanager
 def somebody_elses_driver(address: str, node_id: str) -> Iterator[None]:
-    """A driver that has what it asked for: an actor on that node, and a placement group that is pending. It ends with
-    the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, address, node_id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    """A driver that has what it asked for: a place on that node. It ends with the block."""
+    command = [sys.executable, "-c", holder_on(address).script, address, node_id]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         # Ray prints what it has to say about other nodes to a driver's output, unasked.

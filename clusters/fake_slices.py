@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from shaketable.clusters.protocol import ClusterError
@@ -54,6 +54,12 @@ class FakeHost:
         }
 
     @property
+    def labels(self) -> dict[str, str]:
+        """As Ray finds them in the environment, but for what is wrong."""
+        values = (self.slice, str(self.worker), self.topology, self.pod_type)
+        return {**dict(zip(LABELS.values(), values, strict=True)), **dict(self.wrong)}
+
+    @property
     def arguments(self) -> list[str]:
         """Of `ray start`. Ray finds the labels in the environment; those given here go before them."""
         head = {f"TPU-{self.pod_type}-head": 1} if self.worker == 0 else {}
@@ -76,7 +82,20 @@ def hosts_in(slices: Slices, number: int) -> list[FakeHost]:
             return [host.but({"pod_type": f"v5litepod-{cores}"}) for host in hosts]
         case "duplicate":
             return [host.but({"worker": "0"}) if host.worker == 1 else host for host in hosts]
-    raise ClusterError(f"slice {number}: a {state} slice cannot be faked on local Ray; use cluster: simulated")
+    raise ClusterError(f"slice {number}: a {state} slice cannot be faked with real processes; use cluster: simulated")
+
+
+def place_of(host: FakeHost, slices: int) -> tuple[int, int] | None:
+    """The number of its slice among so many, and its worker id. A slice with a name of its own has no number."""
+    return next(((number, host.worker) for number in range(slices) if host.slice == slice_name(number)), None)
+
+
+def lacking(slices: Slices, number: int, count: int, there: Collection[int]) -> FakeHost:
+    """A host that slice `number` of `count` lacks, where those with the worker ids `there` are. Raises ClusterError."""
+    lacks = [host for host in hosts_in(slices, number) if host.worker not in there]
+    if not lacks or number >= count:
+        raise ClusterError(f"slice {number} lacks no host; there are slices 0 to {count - 1}")
+    return lacks[0]
 
 
 def hosts_of(generation: str, topology: str, name: str, chips_per_host: int | None = None) -> list[FakeHost]:

@@ -18,6 +18,15 @@ LOOPBACK = "127.0.0.1"
 NodeState = Literal["alive", "draining", "dead"]
 
 
+# what the address of a cluster of processes begins with; the rest is the directory of its registry
+PROCESSES = "processes:"
+
+
+def is_of_processes(address: str) -> bool:
+    """No cluster of Ray."""
+    return address.startswith(PROCESSES)
+
+
 class ClusterError(Exception):
     """The cluster could not do what was asked; the message names the node, what was seen, and what to do."""
 
@@ -68,7 +77,7 @@ class Cluster(Protocol):
 
     # "local", ...
     kind: str
-    # what goes into RAY_ADDRESS
+    # what goes into RAY_ADDRESS; of a cluster of processes, its registry
     address: str
     # the address of this machine at which the nodes reach it
     host: str

@@ -37,7 +37,7 @@ def _ray(module: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNode:
+class ListedNode:
     node_id: str
     # every node of ours has one of its own, which is how it is recognised
     temp_dir: str
@@ -75,12 +75,12 @@ class RayView:
                 "Look whether the head node still runs, and into the logs in its directory"
             ) from error
 
-    def nodes(self) -> list[SeenNode]:
+    def nodes(self) -> list[ListedNode]:
         known = self._ask("which nodes it knows", lambda: self._client.get_all_node_info(timeout=ANSWER_S))
         draining = self._ask("which nodes drain", lambda: self._client.get_draining_nodes(timeout=ANSWER_S))
         dead = _ray("core.generated.gcs_pb2").GcsNodeInfo.GcsNodeState.DEAD
         return [
-            SeenNode(
+            ListedNode(
                 node_id=node_id.hex(),
                 temp_dir=info.temp_dir,
                 state="dead" if info.state == dead else "draining" if node_id.hex() in draining else "alive",

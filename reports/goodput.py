@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.capacity import room
 from shaketable.chaos.history.events import AnyEvent, DriverExited, DriverStarted, NodeJoined, RunEnded, StateChanged
 from shaketable.chaos.history.view import History
@@ -74,7 +75,7 @@ def goodput(told: Sequence[AnyEvent] | History) -> Goodput | None:
     return Goodput(cut[-1].end_s - cut[0].begin_s, seconds, steps_lost(history))
 
 
-class Unaccounted(Exception):
+class Unaccounted(ChaosError):
     """A bug here: the parts of a run do not add up to its wall time."""
 
 

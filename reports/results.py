@@ -18,7 +18,7 @@ from shaketable.reports.goodput import Goodput
 # something else, makes it the next.
 SCHEMA = 1
 # KNOWN: it fails by exactly what is recorded of its subject. ERROR: the harness itself broke, in suites or chaos.
-Outcome = Literal["PASS", "KNOWN", "FAIL", "INVALID", "ERROR"]
+ResultVerdict = Literal["PASS", "KNOWN", "FAIL", "INVALID", "ERROR"]
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_INVALID, EXIT_HARNESS, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
 NOT_YOUR_JOB = "this is a bug in shaketable, not in your job"
@@ -41,7 +41,7 @@ class Result:
     The `canary` runs with a `mutant` loaded: it is right when the verdict is FAIL by the invariant `must_fail`."""
 
     name: str
-    verdict: Outcome
+    verdict: ResultVerdict
     reason: str
     seconds: float
     folder: str
@@ -73,7 +73,7 @@ class Result:
     # what each tier of capacity took, where the run has tiers
     tiers: tuple[OnTier, ...] = ()
     # what the history alone came to, where known deviations made another of it
-    judged: Outcome | Literal[""] = ""
+    judged: ResultVerdict | Literal[""] = ""
     # The experiment's name, and which of its repeats this is, from 1. The results of a repeated one are numbered.
     experiment: str = ""
     repeat: int = 1
@@ -112,7 +112,7 @@ class Run:
             return replace(self, canary=result)
         return replace(self, results=(*self.results, result))
 
-    def count(self, verdict: Outcome) -> int:
+    def count(self, verdict: ResultVerdict) -> int:
         return sum(result.verdict == verdict for result in self.results)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ShaketableError(Exception):
-    """What every error of the runtime derives from."""
+    """What every error of the runtime derives from. Those of one module alone stand there."""
 
 
 class ConfigurationError(ShaketableError, ValueError):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import ray
 
-from shaketable.runtime.tpu.labels import Selector, lacking
-from shaketable.runtime.tpu.slices import Host
+from shaketable.runtime.tpu.seen_nodes import SeenNode
 
 
 def node_ip() -> str:
@@ -20,19 +17,6 @@ def node_ip() -> str:
 def session_directory() -> Path:
     """A directory on this node's disk that goes with its Ray session."""
     return Path(ray._private.worker._global_node.get_session_dir_path())  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True, slots=True)
-class SeenNode:
-    """One node as Ray shows it. `drain_deadline_wall_s`: seconds since 1970, 0 for a drain without a deadline. `labels`
-    as they stand; `chips`: its TPU resource."""
-
-    node_id: str
-    alive: bool
-    draining: bool
-    drain_deadline_wall_s: float
-    labels: Mapping[str, str] = field(default_factory=dict)
-    chips: float = 0.0
 
 
 def nodes() -> tuple[SeenNode, ...]:
@@ -55,20 +39,3 @@ def free_chips() -> dict[str, float]:
     """Node -> TPU that nobody has reserved. A node of which Ray has not heard yet is not there. One call to the GCS."""
     free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
     return {node: float(amounts.get("TPU", 0)) for node, amounts in free.items()}
-
-
-def as_host(node: SeenNode, free: float, selector: Selector = ()) -> Host:
-    """Its part in a TPU slice. `free`: of its chips, those that nobody else holds. `selector`: labels asked for."""
-    label = node.labels.get
-    return Host(
-        node.node_id,
-        label("ray.io/tpu-slice-name", ""),
-        label("ray.io/tpu-worker-id", ""),
-        label("ray.io/tpu-topology", ""),
-        label("ray.io/tpu-pod-type", ""),
-        node.chips,
-        min(free, node.chips),
-        node.alive,
-        node.draining,
-        lacking(node.labels, selector),
-    )

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
 from shaketable.runtime.checkpoints.store import stage
-from shaketable.runtime.errors import StorageError
+from shaketable.runtime.errors import ShaketableError, StorageError
 from shaketable.runtime.log.metrics import encode
 from shaketable.runtime.text import described, told
 from shaketable.runtime.transport import messages as msg
@@ -36,7 +36,7 @@ listeners: list[Listener] = []
 """Called around every `report()` of this process, on the training function's own thread."""
 
 
-class SessionError(RuntimeError):
+class SessionError(ShaketableError, RuntimeError):
     """The session API was used where there is no session, or against its rules."""
 
 
@@ -284,7 +284,7 @@ class Session:
                 self._on_upload_done(message)
             case msg.HoldBegin():
                 self._holding, self._hold_at, self._reached = True, None, False
-                self.send(msg.HoldAnswer(attempt=self._attempt, rank=self._rank, returned=self._returned))
+                self.send(msg.HoldAnswered(attempt=self._attempt, rank=self._rank, returned=self._returned))
             case msg.HoldUntil(index=index):
                 self._hold_at = index
                 self._requested.add(index)

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.backends.jax import JaxBackend
 from shaketable.runtime.backends.torch import TorchBackend
@@ -21,9 +19,10 @@ from shaketable.runtime.checkpoints.reinstatement import reinstate
 from shaketable.runtime.clocks import as_wall_s
 from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job
 from shaketable.runtime.driver.pickling import pickled
+from shaketable.runtime.driver.placement import Nodes
 from shaketable.runtime.errors import Fenced, StorageError, TrainingFailedError
 from shaketable.runtime.log import run_state
 from shaketable.runtime.log.metrics import restored
@@ -70,7 +69,7 @@ class ElasticTrainer:
     """Runs `train_loop_per_worker` on every worker, elastically, without a framework around it.
 
     `train_loop_config` is passed to it, if given, and belongs to the identity of the run. Needs Ray 2.60;
-    `ray.init()` is called if nobody has.
+    `ray.init()` is called if nobody has. `nodes`: other nodes than Ray's; for tests, see docs/processes.md.
     """
 
     def __init__(
@@ -80,7 +79,9 @@ class ElasticTrainer:
         *,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig,
+        nodes: Nodes | None = None,
     ) -> None:
+        self._nodes = nodes or rays_nodes()
         self._function = train_loop_per_worker
         self._config = train_loop_config
         self._scaling = scaling_config or ScalingConfig()
@@ -104,8 +105,7 @@ class ElasticTrainer:
         retries.set_retry_timeout(self._run.storage_outage_s)
         check_writable(run_path.parent)
         check_rights(run_path)
-        if not ray.is_initialized():
-            ray.init()
+        self._nodes.join()
         configuration = as_json(self._scaling, self._run, self._config, self._backend.framework)
         log, state = open_run(run_path, configuration, on_config_change=self._run.on_config_change)
         if state.outcome == "finished":
@@ -114,7 +114,8 @@ class ElasticTrainer:
             return self._result(log)
         self._announce_opening(log)
         reinstate(log, self._warn, self._on_record)
-        settings = settings_of(self._run, self._scaling, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
+        per_unit = self._scaling.workers_per_unit
+        settings = Settings(self._run, self._scaling, per_unit, jitter=random.random(), wall_ahead_s=as_wall_s(0.0))
         job = Job(
             self._task,
             (*_PRELOAD, *self._backend.preload, *self._run.preload),
@@ -122,7 +123,7 @@ class ElasticTrainer:
             _import_path(),
             self._scaling.slice,
         )
-        return self._conclude(Executor(job, self._run, settings, log).run(), log)
+        return self._conclude(Executor(job, self._run, settings, log, self._nodes).run(), log)
 
     def _announce_opening(self, log: RunLog) -> None:
         number = log.state.next_number - 1
@@ -191,13 +192,11 @@ class JaxTrainer(ElasticTrainer):
         )
 
 
-def read_result(storage_path: str, name: str) -> run_state.RunState:
-    """What the run log says about a run, without taking it over. Raises StorageError if there is none."""
-    run_path = locate_run(storage_path, name)
-    state = RunLog(run_path).catch_up()
-    if state.next_number == run_state.FIRST_NUMBER:
-        raise StorageError(f"there is no run {name!r} in {storage_path}: {run_path} has no records")
-    return state
+def rays_nodes() -> Nodes:
+    """Imported late: Ray takes a second, and who has other nodes needs none of it."""
+    from shaketable.runtime.driver.ray_placement import RayNodes
+
+    return RayNodes()
 
 
 def _tidy_up(log: RunLog) -> None:

@@ -18,13 +18,13 @@ from shaketable.chaos.constraints import Workers, checked, checked_all, fields_o
 from shaketable.chaos.errors import ExperimentError, nearest
 from shaketable.chaos.exact import ExactConfig
 from shaketable.chaos.experiment.job_lookup import check_job
-from shaketable.chaos.job_kinds import is_bundled
+from shaketable.chaos.job_kinds import is_bundled, is_command
 from shaketable.chaos.plan import ATTACH, OWN_JOB_KEYS, Configuration, Expect
 
 # a variable may set these in a file that does not name them
 OPTIONAL = OWN_JOB_KEYS
 HINTS = fields_of(Configuration)
-CLUSTERS = ("local", "simulated")
+CLUSTERS = ("local", "processes", "simulated")
 JOB_CONFIGS: dict[str, type[ChainConfig | ExactConfig]] = {"hash_chain": ChainConfig, "jax_sharded": ExactConfig}
 _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
 _ATTACHED = re.compile(rf"{ATTACH}:[\w.-]+:\d{{1,5}}")
@@ -44,6 +44,7 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
         raise ExperimentError(
             f"{where}: step_key {made.step_key!r} is for a job of one's own; {made.job} says its steps itself"
         )
+    _check_processes(made, where)
     check_job(made, where)
     # in what a later launch changes the job is not said again
     if "job" in values:
@@ -118,6 +119,18 @@ def _check_subject(made: Configuration, where: str) -> None:
             )
 
 
+def _check_processes(made: Configuration, where: str) -> None:
+    """Where there is no Ray."""
+    if made.cluster != "processes":
+        return
+    for there, what in (
+        (made.subject != "bundled", f"subject: {made.subject}"),
+        (is_command(made.job), "a job that is a command"),
+    ):
+        if there:
+            raise ExperimentError(f"{where}: {what} needs Ray, and cluster: processes has none; use cluster: local")
+
+
 def _check_job_config(made: Configuration, where: str) -> None:
     """Of these workloads harness and judge need to know what they were given; any other job says for itself what it
     takes."""
@@ -141,9 +154,9 @@ def _with_slices(made: Configuration, where: str) -> Configuration:
         raise ExperimentError(f"{where}: topology {made.topology!r}: is written like 4x4 or 2x2x2")
     if not made.accelerator_type:
         raise ExperimentError(f"{where}: topology {made.topology} needs an accelerator_type, for example TPU-V6E")
-    if made.cluster == "local" and "sick" in made.slices:
+    if made.cluster != "simulated" and "sick" in made.slices:
         raise ExperimentError(f"{where}: a sick slice is there on cluster: simulated only")
-    if made.cluster == "local" and made.tiers:
+    if made.cluster != "simulated" and made.tiers:
         raise ExperimentError(f"{where}: there are tiers of TPU slices on cluster: simulated only")
     hosts = made.hosts_per_slice
     if made.slices:

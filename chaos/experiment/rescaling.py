@@ -15,8 +15,6 @@ from typing import Any
 from shaketable.chaos.history.events import ReferenceRun
 from shaketable.chaos.plan import FaultPlan, Plan
 
-TRIGGERS = ("at", "until")
-
 
 def scaled(plan: Plan, control: ReferenceRun) -> Plan:
     """The plan with its steps those of this job; `triggers_of` is settled by that."""

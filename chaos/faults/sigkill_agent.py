@@ -1,8 +1,8 @@
 """The process that holds a worker's lease dies: an actor killed by Ray's memory monitor, a crash of Ray's own code.
 
-It is the Ray worker process above the worker: the one whose parent is the raylet. Of the bundled runtime that is the
-agent, which the worker must not outlive; of Ray Train it is the worker itself, which is an actor. The evidence is that
-it is gone although it was there when the signal was sent.
+It is the process above the worker whose parent is the node: the raylet, or the node of a cluster of processes. Of the
+bundled runtime that is the agent, which the worker must not outlive; of Ray Train the worker itself, an actor. The
+evidence is that it is gone although it was there when the signal was sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from shaketable.chaos.injection.simulated_scene import SimulatedWorker
 from shaketable.chaos.injection.targets import ResolvedTarget
 from shaketable.clusters.protocol import ClusterError
 
-RAYLET = "raylet"
+# what the kernel calls them
+NODES = ("raylet", "shaketable-node")
 
 
 class SigkillAgent(Fault):
@@ -56,11 +57,11 @@ class SigkillAgent(Fault):
 
 
 def agent_of(pid: int) -> int:
-    """The process above `pid`, or itself, whose parent is the raylet. Raises ClusterError where there is none."""
+    """The process above `pid`, or itself, whose parent is the node. Raises ClusterError where there is none."""
     found: int | None = pid
     while found:
         above = procfs.parent(found)
-        if above and procfs.name(above) == RAYLET:
+        if above and procfs.name(above) in NODES:
             return found
         found = above
-    raise ClusterError(f"no raylet is above process {pid}: it is gone already, or no worker of Ray")
+    raise ClusterError(f"no node is above process {pid}: it is gone already, or no worker of the cluster")

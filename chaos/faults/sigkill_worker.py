@@ -27,13 +27,13 @@ class SigkillWorker(Fault):
         self._workers: Sequence[SimulatedWorker] = ()
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
-        for node_id, pid in zip(hit.places, hit.pids, strict=True):
+        for node_id, pid in zip(hit.node_ids, hit.pids, strict=True):
             scene.cluster.kill_process(node_id, pid)
         self._sent_s = time.time()
 
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         sent_s = self._sent_s
-        if sent_s is None or not hit.pids or not all(map(scene.cluster.process_gone, hit.places, hit.pids)):
+        if sent_s is None or not hit.pids or not all(map(scene.cluster.process_gone, hit.node_ids, hit.pids)):
             return None
         return "gone" if all(last_word_s(scene, pid) <= sent_s for pid in hit.pids) else None
 

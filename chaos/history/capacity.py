@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from shaketable.chaos.fault_kinds import is_frozen, takes_node
-from shaketable.chaos.history.entries import Aside
+from shaketable.chaos.history.entries import QuarantinedNode
 from shaketable.chaos.history.events import FaultHealed, FaultInjected, NodeJoined, NodeLeft
 from shaketable.chaos.history.view import History
 
@@ -79,7 +79,7 @@ def room_at(history: History, at_s: float) -> int:
 
 def _rests(history: History) -> Iterator[Rest]:
     number = {node.node_id: node.node for node in history.nodes}
-    for aside in history.of(Aside):
+    for aside in history.of(QuarantinedNode):
         if aside.node_id in number and aside.until_s > aside.at_s:
             yield Rest(aside.at_s, number[aside.node_id], over=False)
             yield Rest(aside.until_s, number[aside.node_id], over=True)

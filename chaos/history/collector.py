@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.events import AnyEvent, Event, decode, encode, merge, read_events
 from shaketable.chaos.history.handshake import HARNESS, MAX_HELLO_BYTES, MAX_LINE_BYTES, WitnessConfig, authenticated
 from shaketable.chaos.history.sealing import sealed
@@ -33,7 +34,7 @@ STOP_WITHIN_S = 10.0
 DRAIN_WITHIN_S = 2.0
 
 
-class CollectorError(Exception):
+class CollectorError(ChaosError):
     """The collector cannot go on: it was closed already, or a callback failed (its error is the cause)."""
 
 

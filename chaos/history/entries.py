@@ -69,7 +69,7 @@ class Deletion(Entry):
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantine(Entry):
+class QuarantinedCheckpoint(Entry):
     checkpoint: str
 
 
@@ -91,7 +91,7 @@ class End(Entry):
 
 
 @dataclass(frozen=True, slots=True)
-class Aside(Entry):
+class QuarantinedNode(Entry):
     """Nothing is to run on the node before `until_s`."""
 
     node_id: str
@@ -148,9 +148,9 @@ _RECORDS: dict[str, Callable[[_Stem, Mapping[str, Any]], Entry]] = {
         *stem, r["attempt"], r["index"], r["checkpoint"], len(r.get("files", ()))
     ),
     "checkpoint_deleted": lambda stem, r: Deletion(*stem, r["checkpoint"]),
-    "checkpoint_quarantined": lambda stem, r: Quarantine(*stem, r["checkpoint"]),
+    "checkpoint_quarantined": lambda stem, r: QuarantinedCheckpoint(*stem, r["checkpoint"]),
     "checkpoint_reinstated": lambda stem, r: Reinstatement(*stem, r["commit"]["checkpoint"]),
-    "node_quarantined": lambda stem, r: Aside(*stem, r["node_id"], r["until_s"]),
+    "node_quarantined": lambda stem, r: QuarantinedNode(*stem, r["node_id"], r["until_s"]),
     "attempt_ended": lambda stem, r: End(
         *stem,
         r["attempt"],
@@ -222,7 +222,7 @@ def _entry(
         case CheckpointDeleted():
             return Deletion(*stem, event.checkpoint)
         case CheckpointQuarantined():
-            return Quarantine(*stem, event.checkpoint)
+            return QuarantinedCheckpoint(*stem, event.checkpoint)
         case CheckpointReinstated():
             return Reinstatement(*stem, event.checkpoint)
         case AttemptEnded():

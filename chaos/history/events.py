@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from shaketable.chaos.errors import ChaosError
+
 SCHEMA = 1
 # of one checkpoint that are named in a history
 MOST_FILES = 1000
@@ -460,7 +462,7 @@ AnyEvent = (
 )
 
 
-class HistoryError(ValueError):
+class HistoryError(ChaosError, ValueError):
     """A history that cannot be read: names the file, the line and what was expected."""
 
 

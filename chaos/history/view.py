@@ -19,7 +19,7 @@ from shaketable.chaos.history.entries import (
     Commit,
     Deletion,
     End,
-    Quarantine,
+    QuarantinedCheckpoint,
     Reinstatement,
     Start,
     from_events,
@@ -98,7 +98,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class DriverLife:
     """One life of the driver, with the configuration it was given."""
 
     started: DriverStarted
@@ -122,8 +122,8 @@ class History:
         )
         self.expect = _known(Expect, began[0].expect if began else {})
         self.subject = self.began.subject if self.began else self.configuration.subject
-        self.launches = _launches(self)
-        self._launch_by_writer: dict[str, Launch | None] = {}
+        self.driver_lives = _driver_lives(self)
+        self._life_by_writer: dict[str, DriverLife | None] = {}
         self.nodes = self.all(NodeJoined)
         self.has_log = bool(self.all(LogRecord))
         self.entries = from_log(self.all(LogRecord), self.all(TermBegan)) if self.has_log else from_events(self.events)
@@ -184,32 +184,32 @@ class History:
 
     def settings(self, term: int) -> Configuration:
         """The configuration that the driver of `term` was given."""
-        launch = self.launch_of(next((e for e in self.all(TermBegan) if e.term == term), None))
-        return launch.configuration if launch is not None else self.configuration
+        life = self.driver_life_of(next((e for e in self.all(TermBegan) if e.term == term), None))
+        return life.configuration if life is not None else self.configuration
 
-    def launch_of(self, event: Event | None) -> Launch | None:
-        """Whose event it is: the launch with the writer's pid, else the latest one before it."""
+    def driver_life_of(self, event: Event | None) -> DriverLife | None:
+        """Whose event it is: the life with the writer's pid, else the latest one before it."""
         if event is None:
             return None
-        if event.writer not in self._launch_by_writer:
-            by_pid = [launch for launch in self.launches if f"-{launch.started.pid}-" in event.writer]
-            self._launch_by_writer[event.writer] = by_pid[-1] if by_pid else None
-        before = (launch for launch in reversed(self.launches) if launch.started.at_s <= event.at_s)
-        return self._launch_by_writer[event.writer] or next(before, None)
+        if event.writer not in self._life_by_writer:
+            by_pid = [life for life in self.driver_lives if f"-{life.started.pid}-" in event.writer]
+            self._life_by_writer[event.writer] = by_pid[-1] if by_pid else None
+        before = (life for life in reversed(self.driver_lives) if life.started.at_s <= event.at_s)
+        return self._life_by_writer[event.writer] or next(before, None)
 
     def latest_commit(self, position: int) -> Commit | None:
         """The commit that counts at a place in the order."""
-        broken = self.quarantined(position)
+        broken = self.quarantined_checkpoints(position)
         before = (entry for entry in reversed(self.commits) if entry.position < position)
         return next((entry for entry in before if entry.checkpoint not in broken), None)
 
-    def quarantined(self, position: int | None = None) -> set[str]:
+    def quarantined_checkpoints(self, position: int | None = None) -> set[str]:
         """The checkpoints that were given up as corrupt, before that place in the order, and not taken back since."""
         found: set[str] = set()
-        told: list[Quarantine | Reinstatement] = [*self.of(Quarantine), *self.of(Reinstatement)]
+        told: list[QuarantinedCheckpoint | Reinstatement] = [*self.of(QuarantinedCheckpoint), *self.of(Reinstatement)]
         for entry in sorted(told, key=lambda entry: entry.position):
             if position is None or entry.position < position:
-                (found.add if isinstance(entry, Quarantine) else found.discard)(entry.checkpoint)
+                (found.add if isinstance(entry, QuarantinedCheckpoint) else found.discard)(entry.checkpoint)
         return found
 
     def deleted(self) -> set[str]:
@@ -220,7 +220,7 @@ class History:
         """The storage was still hurt when the last driver exited: that could not end its attempt in the log, nor remove
         anything."""
         hurt = {event.fault for event in self.all(FaultObserved) if kind_of(event.name).loss == "storage"}
-        exits = [launch.exited.at_s for launch in self.launches if launch.exited is not None]
+        exits = [life.exited.at_s for life in self.driver_lives if life.exited is not None]
         healed = {e.fault for e in self.all(FaultHealed) if exits and e.at_s < max(exits)}
         return bool(hurt - healed) and bool(self.attempts) and self.attempts[-1].end is None
 
@@ -284,7 +284,7 @@ class History:
         """How many steps a whole run has, where the job is one of ours."""
         if not self.records_state:
             return None
-        last = self.launches[-1].configuration if self.launches else self.configuration
+        last = self.driver_lives[-1].configuration if self.driver_lives else self.configuration
         return int(last.job_config.get("steps", 40))
 
 
@@ -326,16 +326,16 @@ def _scripted(made: Configuration, script: RunConfigured | None) -> Configuratio
     )
 
 
-def _launches(history: History) -> list[Launch]:
+def _driver_lives(history: History) -> list[DriverLife]:
     base = dict(history.began.configuration) if history.began else {}
     exits = {event.launch: event for event in history.all(DriverExited)}
-    launches = []
+    lives = []
     for started in sorted(history.all(DriverStarted), key=lambda event: event.launch):
         # what an earlier launch was given is not kept
         given = _configuration({**base, **started.changed})
         script = history.scripts.get(started.launch + 1)
-        launches.append(Launch(started, exits.get(started.launch), _scripted(given, script)))
-    return launches
+        lives.append(DriverLife(started, exits.get(started.launch), _scripted(given, script)))
+    return lives
 
 
 def _attempts(history: History) -> list[Attempt]:

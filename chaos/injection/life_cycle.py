@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from shaketable.chaos.errors import shown
+from shaketable.chaos.errors import ChaosError, shown
 from shaketable.chaos.history.events import (
     AnyEvent,
     FaultHealed,
@@ -48,7 +48,7 @@ STEPS: Mapping[State, tuple[State, ...]] = {
 }
 
 
-class IllegalStep(RuntimeError):
+class IllegalStep(ChaosError, RuntimeError):
     """A shell says what cannot have happened. That is a bug of the harness."""
 
 

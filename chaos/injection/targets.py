@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from shaketable.chaos.errors import ExperimentError, nearest, shown
+from shaketable.chaos.errors import ChaosError, ExperimentError, nearest, shown
 from shaketable.chaos.history.events import (
     AnyEvent,
     AttemptEnded,
@@ -35,25 +35,25 @@ LEAST = {"node": 1, "random": 1}
 _STARTS = (AttemptStarted, WorkerStarted)
 
 
-class TargetMissed(Exception):
+class TargetMissed(ChaosError):
     """There is nothing there to hit; the message says what was looked for and what there was."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTarget:
-    """What a fault is about to take down. For a node its processes are added by the one who can see them. `places`: of
-    workers the id of the node of each of `pids`."""
+    """What a fault is about to take down. For a node its processes are added by the one who can see them. `node_ids`:
+    of workers the id of the node of each of `pids`."""
 
     pids: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
     term: int | None = None
     attempt: int | None = None
-    places: tuple[str, ...] = ()
+    node_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RecordedGroup:
     """The worker group of the current attempt, as far as it has been recorded. pid 0: not yet known."""
 
     term: int | None = None
@@ -93,14 +93,14 @@ def _check_slice(raw: Mapping[str, int], target_kind: TargetKind, where: str, ho
         raise ExperimentError(f"{where}: hits workers, so name one of the slice's hosts: {shown(fitting)}")
 
 
-def current_group(events: Sequence[AnyEvent]) -> Group:
+def current_group(events: Sequence[AnyEvent]) -> RecordedGroup:
     """The newest attempt that was started and has not ended. The workers' own events of their pid counts most."""
     starts = [e for e in events if isinstance(e, _STARTS)]
     if not starts:
-        return Group()
+        return RecordedGroup()
     term, attempt = max((e.term, e.attempt) for e in starts)
     if any(isinstance(e, AttemptEnded) and (e.term, e.attempt) == (term, attempt) for e in events):
-        return Group()
+        return RecordedGroup()
     members: dict[int, Member] = {}
     for event in starts:
         if (event.term, event.attempt) != (term, attempt):
@@ -110,7 +110,7 @@ def current_group(events: Sequence[AnyEvent]) -> Group:
         else:
             for member in event.members:
                 members.setdefault(member.rank, Member(rank=member.rank, node_id=member.node_id, pid=0))
-    return Group(term, attempt, tuple(members[rank] for rank in sorted(members)))
+    return RecordedGroup(term, attempt, tuple(members[rank] for rank in sorted(members)))
 
 
 def resolve(
@@ -161,7 +161,7 @@ def _driver(events: Sequence[AnyEvent]) -> tuple[int, ...]:
     return (launched.pid, *sorted(called - {launched.pid}))
 
 
-def _workers(target: Mapping[str, int], group: Group, nodes: Mapping[str, int], seed: str) -> list[Member]:
+def _workers(target: Mapping[str, int], group: RecordedGroup, nodes: Mapping[str, int], seed: str) -> list[Member]:
     kind, value = next(iter(target.items()))
     if kind == "random":
         return sorted(_draw(group.members, value, seed, "worker"), key=lambda m: m.rank)
@@ -171,7 +171,7 @@ def _workers(target: Mapping[str, int], group: Group, nodes: Mapping[str, int], 
     return chosen
 
 
-def _nodes(target: Mapping[str, int], group: Group, nodes: Mapping[str, int], seed: str) -> list[int]:
+def _nodes(target: Mapping[str, int], group: RecordedGroup, nodes: Mapping[str, int], seed: str) -> list[int]:
     kind, value = next(iter(target.items()))
     if kind == "random":
         return sorted(_draw(sorted(nodes.values()), value, seed, "node"))
@@ -191,23 +191,23 @@ def _draw(choices: Sequence[T], count: int, seed: str, what: str) -> list[T]:
     return random.Random(seed).sample(list(choices), count)
 
 
-def _hit_workers(members: Sequence[Member], group: Group) -> ResolvedTarget:
+def _hit_workers(members: Sequence[Member], group: RecordedGroup) -> ResolvedTarget:
     for member in members:
         if not member.pid:
             raise TargetMissed(f"rank {member.rank} has not entered the training function yet: its pid is unknown")
     return ResolvedTarget(
         pids=tuple(m.pid for m in members),
-        places=tuple(m.node_id for m in members),
+        node_ids=tuple(m.node_id for m in members),
         ranks=tuple(m.rank for m in members),
         term=group.term,
         attempt=group.attempt,
     )
 
 
-def _hit_nodes(numbers: Sequence[int], group: Group, nodes: Mapping[str, int]) -> ResolvedTarget:
+def _hit_nodes(numbers: Sequence[int], group: RecordedGroup, nodes: Mapping[str, int]) -> ResolvedTarget:
     ranks = tuple(m.rank for m in group.members if nodes.get(m.node_id) in numbers)
     return ResolvedTarget(nodes=tuple(numbers), ranks=ranks, term=group.term, attempt=group.attempt)
 
 
-def _seen(group: Group) -> str:
+def _seen(group: RecordedGroup) -> str:
     return f"there are ranks {[m.rank for m in group.members]}" if group.members else "no attempt is running"

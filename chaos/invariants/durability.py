@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shaketable.chaos.fault_kinds import kind_of
-from shaketable.chaos.history.entries import Commit, Deletion, Quarantine, Reinstatement, Start
+from shaketable.chaos.history.entries import Commit, Deletion, QuarantinedCheckpoint, Reinstatement, Start
 from shaketable.chaos.history.events import CheckpointProbed, FaultInjected, LogRecord, UploadStarted
 from shaketable.chaos.history.view import CLOCK_SKEW_S, History
 from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
@@ -28,7 +28,7 @@ def durability(history: History) -> Finding:
         if (wrong := look(history)) is not None:
             return failed(NAME, wrong)
     probes = {probe.checkpoint: probe for probe in history.all(CheckpointProbed)}
-    gone = history.deleted() | history.quarantined()
+    gone = history.deleted() | history.quarantined_checkpoints()
     kept = [commit for commit in history.commits if commit.checkpoint not in gone]
     tried = [(commit, probes[commit.checkpoint]) for commit in kept if commit.checkpoint in probes]
     reference = _reference(history)
@@ -43,7 +43,7 @@ def durability(history: History) -> Finding:
 def unprobed(history: History) -> list[Commit]:
     """Commits that should have been read back and were not."""
     probed = {probe.checkpoint for probe in history.all(CheckpointProbed)}
-    probed |= history.deleted() | history.quarantined()
+    probed |= history.deleted() | history.quarantined_checkpoints()
     return [commit for commit in history.commits if commit.checkpoint not in probed]
 
 
@@ -116,7 +116,7 @@ def _wrong_deletion(history: History) -> str | None:
 def _wrong_quarantine(history: History) -> str | None:
     """Only what somebody has damaged may be given up: a store that is slow or refuses is no corruption."""
     damaged = any(kind_of(event.name).loss == "checkpoint" for event in history.all(FaultInjected))
-    given_up = next(iter(history.of(Quarantine)), None)
+    given_up = next(iter(history.of(QuarantinedCheckpoint)), None)
     if given_up is not None and not damaged:
         return f"{given_up.checkpoint} was quarantined ({given_up.place}), but no fault had damaged it"
     return None
@@ -131,7 +131,7 @@ def _wrong_number(history: History) -> str | None:
         if isinstance(entry, Commit):
             kept.append(entry.checkpoint)
             committed_in = entry.term
-        elif isinstance(entry, Quarantine) and entry.checkpoint in kept:
+        elif isinstance(entry, QuarantinedCheckpoint) and entry.checkpoint in kept:
             kept.remove(entry.checkpoint)
         elif isinstance(entry, Reinstatement):
             kept.append(entry.checkpoint)

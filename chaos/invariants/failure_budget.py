@@ -25,8 +25,8 @@ from shaketable.chaos.invariants.ledger import (
     outlived,
     unfounded,
 )
+from shaketable.chaos.invariants.node_quarantine import wrong_node_quarantine
 from shaketable.chaos.invariants.pauses import wrongly_hasty
-from shaketable.chaos.invariants.setting_aside import wrongly_set_aside
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"
@@ -322,7 +322,7 @@ def _storage_ended_it(history: History, last: End) -> bool:
     lost = {kind_of(event.name).loss for event in history.all(FaultObserved)}
     if last.cause == "storage_outage":
         return "storage" in lost
-    gone = history.quarantined() | history.deleted()
+    gone = history.quarantined_checkpoints() | history.deleted()
     return "checkpoint" in lost and {commit.checkpoint for commit in history.commits} <= gone
 
 
@@ -332,6 +332,6 @@ LOOKS: tuple[Callable[[History], str | None], ...] = (
     _wrong_carry,
     _wrong_end,
     _wrong_time,
-    wrongly_set_aside,
+    wrong_node_quarantine,
     wrongly_hasty,
 )

@@ -32,19 +32,19 @@ def liveness(history: History) -> Finding:
 
 def _was_over(history: History, deadline: DeadlinePassed) -> bool:
     """Whether no driver was running any more, by the harness's own order."""
-    exits = (launch.exited for launch in history.launches)
-    return bool(history.launches) and all(exit is not None and exit.seq < deadline.seq for exit in exits)
+    exits = (life.exited for life in history.driver_lives)
+    return bool(history.driver_lives) and all(exit is not None and exit.seq < deadline.seq for exit in exits)
 
 
 def ended_s(history: History) -> float | None:
     """When the last driver was gone, or at least `fit()` had returned in it."""
-    if not history.launches:
+    if not history.driver_lives:
         return None
-    last = history.launches[-1]
+    last = history.driver_lives[-1]
     if last.exited is not None:
         return last.exited.at_s
     ended = history.run_ended
-    return ended.at_s if ended is not None and history.launch_of(ended) == last else None
+    return ended.at_s if ended is not None and history.driver_life_of(ended) == last else None
 
 
 def _stuck(history: History) -> str:

@@ -43,7 +43,7 @@ def no_leaks(history: History) -> Finding:
 
 def _not_expiring(history: History, lines: list[str]) -> list[str]:
     """Ray's AutoscalingCoordinator forgets by itself what a killed driver had asked for and could not take back."""
-    if not any(each.exited is not None and each.exited.code == KILLED for each in history.launches):
+    if not any(each.exited is not None and each.exited.code == KILLED for each in history.driver_lives):
         return lines
     return [line for line in lines if not line.startswith(ANNOUNCED)]
 
@@ -52,7 +52,7 @@ def _uploaded_after(history: History, line: str) -> bool:
     """By a driver of an earlier term that did not know yet, when the last one that had the run was gone: nobody was
     there to remove it, and who is fenced removes nothing."""
     term = _TERM.match(line)
-    began = {event.term: history.launch_of(event) for event in history.all(TermBegan)}
+    began = {event.term: history.driver_life_of(event) for event in history.all(TermBegan)}
     if term is None or not began or int(term["term"]) >= max(began):
         return False
     earlier, last = began.get(int(term["term"])), began[max(began)]
@@ -65,5 +65,5 @@ def _cut_short(history: History) -> bool:
     """Whether the last driver was killed, or the last that had the run: what it had no time to tidy up, the next one
     would."""
     newest = max(history.all(TermBegan), key=lambda event: (event.term, event.at_s), default=None)
-    last = (history.launch_of(newest), *history.launches[-1:])
+    last = (history.driver_life_of(newest), *history.driver_lives[-1:])
     return any(one is not None and one.exited is not None and one.exited.code == KILLED for one in last)

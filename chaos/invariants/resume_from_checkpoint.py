@@ -51,7 +51,7 @@ def _wrong(history: History, attempt: Attempt) -> str | None:
 
 def _given_up(history: History, attempt: Attempt) -> str:
     """A checkpoint that was quarantined before this attempt: then there is no beginning any more."""
-    return min(history.quarantined(attempt.start.position), default="")
+    return min(history.quarantined_checkpoints(attempt.start.position), default="")
 
 
 def _named(checkpoint: str | None) -> str:

@@ -181,7 +181,7 @@ def _lingering(history: History) -> Iterator[str]:
     """A driver looks every few seconds whether another has taken over, also when it has nothing to write."""
     terms = [began for began in history.all(TermBegan) if not began.finished] if history.has_log else []
     for older, newer in itertools.pairwise(sorted(terms, key=lambda began: began.term)):
-        launch = history.launch_of(older)
+        launch = history.driver_life_of(older)
         if launch is None or newer.term <= older.term:
             continue
         gone_s = launch.exited.at_s if launch.exited is not None else history.events[-1].at_s

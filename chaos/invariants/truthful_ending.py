@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from shaketable.chaos.fault_kinds import kind_of, takes_driver
 from shaketable.chaos.history.entries import Commit, Finale
 from shaketable.chaos.history.events import DeadlinePassed, FaultInjected, LogRecord, RunEnded, TermBegan, UploadStarted
-from shaketable.chaos.history.view import History, Launch
+from shaketable.chaos.history.view import DriverLife, History
 from shaketable.chaos.invariants.findings import failed, invariant, not_applicable, passed
 from shaketable.chaos.invariants.log_facts import wrong_facts
 from shaketable.chaos.plan import Finding
@@ -23,7 +23,7 @@ KILLED = 137
 )
 def truthful_ending(history: History) -> Finding:
     ended = history.run_ended
-    if ended is None and not any(launch.exited for launch in history.launches):
+    if ended is None and not any(life.exited for life in history.driver_lives):
         return not_applicable(NAME, "the history ends before the run does")
     if history.all(DeadlinePassed):
         return not_applicable(NAME, "the harness ended the run at its deadline")
@@ -37,19 +37,19 @@ def truthful_ending(history: History) -> Finding:
 
 def _exits(history: History) -> Iterator[str]:
     """Each driver's exit code is that of what its `fit()` said; a killed one says nothing."""
-    for launch in history.launches:
-        if launch.exited is None:
+    for life in history.driver_lives:
+        if life.exited is None:
             continue
-        if _superseded(history, launch):
+        if _superseded(history, life):
             # a fenced driver has no say in how the run ends
             continue
-        said = [event for event in history.all(RunEnded) if history.launch_of(event) == launch]
-        code, name = launch.exited.code, f"the driver of launch {launch.started.launch}"
+        said = [event for event in history.all(RunEnded) if history.driver_life_of(event) == life]
+        code, name = life.exited.code, f"the driver of launch {life.started.launch}"
         if said and not _fits(history, said[-1].outcome, code) and code != KILLED:
             yield f"{name} said {said[-1].outcome} and exited with {code}"
-        if not said and code != KILLED and _took_over(history, launch) and not _asked_to_go(history, code):
+        if not said and code != KILLED and _took_over(history, life) and not _asked_to_go(history, code):
             yield f"{name} exited with {code}, but fit() said nothing"
-        if code == KILLED and not _driver_killed(history, launch):
+        if code == KILLED and not _driver_killed(history, life):
             yield f"{name} died by SIGKILL, but no fault did that"
 
 
@@ -60,15 +60,15 @@ def _fits(history: History, outcome: str, code: int) -> bool:
     return code in CODES.get(outcome, ())
 
 
-def _superseded(history: History, launch: Launch) -> bool:
-    own = [event.term for event in history.all(TermBegan) if history.launch_of(event) == launch]
-    later = [event.term for event in history.all(TermBegan) if launch.exited and event.at_s < launch.exited.at_s]
+def _superseded(history: History, life: DriverLife) -> bool:
+    own = [event.term for event in history.all(TermBegan) if history.driver_life_of(event) == life]
+    later = [event.term for event in history.all(TermBegan) if life.exited and event.at_s < life.exited.at_s]
     return bool(own) and max(later, default=0) > max(own)
 
 
-def _took_over(history: History, launch: Launch) -> bool:
+def _took_over(history: History, life: DriverLife) -> bool:
     """Whether it came as far as the run at all; what ends a driver before that is no ending of the run."""
-    return any(history.launch_of(event) == launch for event in history.all(TermBegan))
+    return any(history.driver_life_of(event) == life for event in history.all(TermBegan))
 
 
 def _asked_to_go(history: History, code: int) -> bool:
@@ -80,9 +80,9 @@ def interrupts(name: str) -> bool:
     return kind_of(name).manner == "interrupted"
 
 
-def _driver_killed(history: History, launch: Launch) -> bool:
+def _driver_killed(history: History, life: DriverLife) -> bool:
     return any(
-        takes_driver(event.name) and kind_of(event.name).manner == "killed" and event.at_s >= launch.started.at_s
+        takes_driver(event.name) and kind_of(event.name).manner == "killed" and event.at_s >= life.started.at_s
         for event in history.all(FaultInjected)
     )
 

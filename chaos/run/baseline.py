@@ -26,7 +26,7 @@ from shaketable.chaos.history.events import AnyEvent, ControlFailed, DeadlinePas
 from shaketable.chaos.job_kinds import is_bundled, is_command
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.run import baseline_verdict
-from shaketable.chaos.run.cluster_lease import leased
+from shaketable.chaos.run.borrowed_cluster import borrowed
 from shaketable.chaos.run.drivers import Drivers
 from shaketable.chaos.subjects import subject
 from shaketable.chaos.subjects.protocol import Launch
@@ -50,9 +50,9 @@ IRRELEVANT = (
 )
 LOOK_EVERY_S = 0.2
 
-Outcome = ReferenceRun | ControlFailed
+BaselineResult = ReferenceRun | ControlFailed
 # of this process, whatever folders its experiments have
-_remembered: dict[tuple[str, int], Outcome] = {}
+_remembered: dict[tuple[str, int], BaselineResult] = {}
 
 
 def needed(configuration: Configuration) -> bool:
@@ -69,7 +69,7 @@ class Controls:
         self._folder, self._experiment = folder, experiment
         self._pool, self._progress = pool, progress
 
-    def run(self, configuration: Configuration, within_s: float, *, number: int = 1) -> Outcome:
+    def run(self, configuration: Configuration, within_s: float, *, number: int = 1) -> BaselineResult:
         """The `number`-th control run of this job; it is run if it has not been yet."""
         key = (_key(configuration), number)
         if key not in _remembered:
@@ -77,22 +77,22 @@ class Controls:
             place.mkdir(parents=True, exist_ok=True)
             with _alone(place / "lock", 2 * within_s + 120.0):
                 _remembered[key] = _known(place) or self._run(configuration, within_s, place)
-                _write(place / "outcome.json", _remembered[key])
+                _write(place / "baseline.json", _remembered[key])
         return _remembered[key]
 
     def place(self, configuration: Configuration) -> Path:
         """Where the runs of this job are: one folder for everything that makes no difference to them."""
         return self._folder / FOLDER / _key(configuration)
 
-    def _run(self, configuration: Configuration, within_s: float, place: Path) -> Outcome:
+    def _run(self, configuration: Configuration, within_s: float, place: Path) -> BaselineResult:
         self._progress(f"running the baseline, the job without faults; its output is in {place}")
-        with leased(configuration, self._pool) as cluster, _announced(self._experiment, place):
-            outcome = _watched(world(configuration), cluster, place, within_s)
-        if isinstance(outcome, ReferenceRun):
+        with borrowed(configuration, self._pool) as cluster, _announced(self._experiment, place):
+            result = _watched(world(configuration), cluster, place, within_s)
+        if isinstance(result, ReferenceRun):
             # its checkpoints have served
             shutil.rmtree(place / "storage", ignore_errors=True)
-            self._progress(f"the baseline took {len(outcome.steps)} steps")
-        return outcome
+            self._progress(f"the baseline took {len(result.steps)} steps")
+        return result
 
 
 def world(configuration: Configuration) -> Configuration:
@@ -107,14 +107,14 @@ def _key(configuration: Configuration) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _known(place: Path) -> Outcome | None:
-    path = place / "outcome.json"
-    return msgspec.json.decode(path.read_bytes(), type=Outcome) if path.exists() else None
+def _known(place: Path) -> BaselineResult | None:
+    path = place / "baseline.json"
+    return msgspec.json.decode(path.read_bytes(), type=BaselineResult) if path.exists() else None
 
 
-def _write(path: Path, outcome: Outcome) -> None:
+def _write(path: Path, result: BaselineResult) -> None:
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_bytes(msgspec.json.encode(outcome))
+    temporary.write_bytes(msgspec.json.encode(result))
     temporary.replace(path)
 
 
@@ -146,7 +146,7 @@ def _alone(path: Path, timeout_s: float) -> Iterator[None]:
         yield
 
 
-def _watched(configuration: Configuration, cluster: Cluster, place: Path, within_s: float) -> Outcome:
+def _watched(configuration: Configuration, cluster: Cluster, place: Path, within_s: float) -> BaselineResult:
     """One run on `cluster`; it is stopped as soon as it is clear that it cannot do."""
     collector = Collector(place / "witness", cluster.host)
     launch = Launch(configuration, cluster.address, str(place.absolute() / "storage"), "run", collector.config, 0)
@@ -161,13 +161,13 @@ def _watched(configuration: Configuration, cluster: Cluster, place: Path, within
         if ended is None:
             collector.emit(DeadlinePassed(within_s=within_s))
         drivers.kill()
-        return _outcome(collector.finish(), launch, place)
+        return _result_of(collector.finish(), launch, place)
     finally:
         drivers.kill()
         collector.close()
 
 
-def _outcome(events: list[AnyEvent], launch: Launch, place: Path) -> Outcome:
+def _result_of(events: list[AnyEvent], launch: Launch, place: Path) -> BaselineResult:
     log = place / "driver-0.log"
     output = log.read_text(errors="replace") if log.exists() else ""
     problem = baseline_verdict.problem(events, launch, output)

@@ -1,6 +1,6 @@
 """Executes one experiment: a cluster, a driver, faults that land by their triggers, the leak check, the judgement.
 
-    control run (`control.py`) -> lease a cluster -> arm the faults -> launch the driver
+    baseline (`baseline.py`) -> borrow a cluster -> arm the faults -> launch the driver
       -> break phase: triggers fire, faults land and are observed, drivers are relaunched
       -> heal -> wait for the end, at most `within_s` -> look at what is left -> judge the history
 
@@ -44,7 +44,7 @@ from shaketable.chaos.injection.life_cycle import Armed, planned
 from shaketable.chaos.plan import Judgement, Plan
 from shaketable.chaos.redacting import redacted
 from shaketable.chaos.run import baseline, leak_check
-from shaketable.chaos.run.cluster_lease import leased
+from shaketable.chaos.run.borrowed_cluster import borrowed
 from shaketable.chaos.run.drivers import Drivers
 from shaketable.chaos.run.node_watch import NodeWatch
 from shaketable.chaos.run.preparation import Prepared
@@ -121,7 +121,7 @@ def _play(
         before = _control(plan, controls)
         if isinstance(before, ReferenceRun):
             prepared = _settled(prepared, before, folder)
-        with leased(plan.configuration, pool) as cluster:
+        with borrowed(plan.configuration, pool) as cluster:
             progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
             directory = folder.absolute() / "storage"
             cluster.check_shared(str(directory))
@@ -134,7 +134,7 @@ def _play(
 
 
 def _simulate(prepared: Prepared, folder: Path, progress: Progress) -> Executed:
-    """In virtual time: no cluster is leased, no driver is started."""
+    """In virtual time: no cluster is borrowed, no driver is started."""
     from shaketable.chaos.simulation import player
 
     plan = prepared.plan
@@ -147,7 +147,7 @@ def _simulate(prepared: Prepared, folder: Path, progress: Progress) -> Executed:
     return Executed(judge(history), history)
 
 
-def _control(plan: Plan, controls: baseline.Controls) -> baseline.Outcome | None:
+def _control(plan: Plan, controls: baseline.Controls) -> baseline.BaselineResult | None:
     if not baseline.needed(plan.configuration):
         return None
     return controls.run(plan.configuration, plan.expect.within_s)
@@ -176,7 +176,7 @@ def _judged(plan: Plan, events: list[AnyEvent], controls: baseline.Controls, fol
 
 def _run(
     prepared: Prepared,
-    before: baseline.Outcome | None,
+    before: baseline.BaselineResult | None,
     folder: Path,
     cluster: Cluster,
     storage: Storage,

@@ -74,7 +74,6 @@ class Played:
 
     events: list[AnyEvent]
     help: list[FaultPlan]
-    virtual_s: float
     # state, why, next state
     transitions: Counter[tuple[str, str, str]]
     # how the runtime itself broke: an event that its state does not know, an illegal record
@@ -158,7 +157,7 @@ class _Play:
         self._schedule.close()
         if not crash:
             self._check_leaks()
-        return Played(self.events, self._help, self._timeline.now, self.run_under_test.transitions(), crash)
+        return Played(self.events, self._help, self.run_under_test.transitions(), crash)
 
     def _introduce(self, versions: dict[str, str]) -> None:
         configuration = self._plan.configuration

@@ -14,15 +14,13 @@ import traceback
 from pathlib import Path
 from typing import Any, Protocol
 
-import ray
-from ray.job_config import JobConfig
-
 from shaketable.chaos.history.events import RunEnded
 from shaketable.chaos.history.witness import Witness, WitnessConfig
 from shaketable.chaos.plan import Outcome
 from shaketable.chaos.subjects.jobs import Job, JobError, load_job, one_line
 from shaketable.chaos.subjects.launching import Spec, read_spec
 from shaketable.chaos.subjects.protocol import Launch
+from shaketable.clusters.protocol import is_of_processes
 
 # The driver's end of each subject: a module with `run(launch, job, witness) -> Run`.
 RUNS = {
@@ -59,7 +57,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _connect(spec: Spec) -> None:
-    """Workers import the job from where the harness can; Ray adds the working directory by itself."""
+    """Workers import the job from where the harness can; Ray adds the working directory by itself. A cluster of
+    processes is joined by the trainer, and Ray not even imported."""
+    if is_of_processes(spec.address):
+        return
+    import ray
+    from ray.job_config import JobConfig
+
     ray.init(
         address=spec.address,
         log_to_driver=False,

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.job_kinds import is_command
 
 __all__ = ["Job", "JobError", "framework_of", "is_command", "load_job", "one_line"]
@@ -24,7 +25,7 @@ WORKLOADS: dict[tuple[str, str], Literal["torch", "jax"]] = {
 }
 
 
-class JobError(Exception):
+class JobError(ChaosError):
     """The job cannot be found or loaded; the message names it and says what is expected."""
 
 

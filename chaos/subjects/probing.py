@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.events import (
     MOST_FILES,
     AnyEvent,
@@ -22,7 +23,7 @@ from shaketable.chaos.workloads.chain_checkpoint import CorruptCheckpoint
 BLOCK_BYTES = 1 << 20
 
 
-class Unreadable(Exception):
+class Unreadable(ChaosError):
     """A checkpoint that was committed and cannot be read back; says what is missing or broken."""
 
 

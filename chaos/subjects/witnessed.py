@@ -19,7 +19,7 @@ from typing import Any
 from shaketable.chaos.history.events import WorkerFinished, WorkerStarted
 from shaketable.chaos.history.witness import Witness, WitnessConfig
 from shaketable.chaos.workloads import worker_api
-from shaketable.chaos.workloads.worker_api import InjectedError, Session, Side
+from shaketable.chaos.workloads.worker_api import InjectedError, Side, WorkerWitness
 
 __all__ = ["InjectedError", "Witnessed"]
 
@@ -47,12 +47,12 @@ class Witnessed:
             if witness is not None:
                 stack.callback(witness.close)
             directory = self.witness.directory if self.witness is not None else None
-            here = Session(side, witness, directory, self.step_key)
+            here = WorkerWitness(side, witness, directory, self.step_key)
             stack.enter_context(worker_api.active(here))
             stack.enter_context(side.listening(here))
             return self._run(here, config)
 
-    def _run(self, here: Session, config: dict[str, Any]) -> Any:
+    def _run(self, here: WorkerWitness, config: dict[str, Any]) -> Any:
         term, attempt, rank, world_size, node_id = here.side.where
         here.emit(
             WorkerStarted(

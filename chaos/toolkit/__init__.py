@@ -1,7 +1,7 @@
 """The Chaos Toolkit extension: a control, one function for each fault, and the `verdict` probe.
 
-An experiment runs like this, under `chaos run` as under `shaketable run`: the control arms a session before the method;
-the method's actions arm their faults, in order, and return at once; the `verdict` probe executes them all
+An experiment runs like this, under `chaos run` as under `shaketable run`: the control arms the experiment before the
+method; the method's actions arm their faults, in order, and return at once; the `verdict` probe executes them all
 (`engine.py`) and answers with the verdict. Chaos Toolkit fails open in many ways (a misspelt control, an error in one,
 a skipped probe), so this fails closed three times over: nothing runs unless the control armed it, the journal is
 `failed` until a PASS was judged, and the control itself looks at the judgement when everything is over.
@@ -24,19 +24,19 @@ from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.plan import FaultPlan, Judgement
 from shaketable.chaos.run.engine import Executed
 from shaketable.chaos.run.preparation import Prepared, prepare
-from shaketable.chaos.toolkit.session import Session, default_folder, invocation, quiet_log
+from shaketable.chaos.toolkit.armed_experiment import ArmedExperiment, default_folder, invocation, quiet_log
 
 if TYPE_CHECKING:
     from shaketable.clusters.local.pool import ClusterPool
 
 # the one that is armed; Chaos Toolkit runs one experiment at a time
-_session: Session | None = None
+_armed: ArmedExperiment | None = None
 # prepared by `run_file` for the control to arm
-_given: Session | None = None
+_given: ArmedExperiment | None = None
 
 
 class NotArmed(SystemExit):
-    """The control has not armed a session: it is misspelt, or missing, or refused. Not an `Exception`, since Chaos
+    """The control has not armed the experiment: it is misspelt, or missing, or refused. Not an `Exception`, since Chaos
     Toolkit turns those of an action into a note in a journal that ends as completed."""
 
 
@@ -44,34 +44,34 @@ class NotArmed(SystemExit):
 
 
 def before_experiment_control(context: dict[str, Any], configuration: dict[str, Any], **_: Any) -> None:
-    """Check the whole experiment, and arm the session."""
-    global _session
-    _session = None
+    """Check the whole experiment, and arm it."""
+    global _armed
+    _armed = None
     try:
-        _session = _given or _invoked(context, configuration)
-        _session.begin(context)
+        _armed = _given or _invoked(context, configuration)
+        _armed.begin(context)
     except ExperimentError as error:
-        _session = None
+        _armed = None
         raise InterruptExecution(f"shaketable: {error}") from error
 
 
-def _invoked(document: Mapping[str, Any], configuration: Mapping[str, Any]) -> Session:
-    """The session of a plain `chaos run`, which has resolved the configuration itself."""
+def _invoked(document: Mapping[str, Any], configuration: Mapping[str, Any]) -> ArmedExperiment:
+    """That of a plain `chaos run`, which has resolved the configuration itself."""
     source, variables = invocation()
     files.undeclared(variables, document.get("configuration", {}))
     plan = files.plan_of({**document, "configuration": dict(configuration)}, {})
-    return Session(prepare(plan, document, variables), default_folder(source, plan.title), None, print)
+    return ArmedExperiment(prepare(plan, document, variables), default_folder(source, plan.title), None, print)
 
 
 def after_experiment_control(state: dict[str, Any], **_: Any) -> None:
-    """Failed, unless this very session was judged PASS."""
-    global _session
+    """Failed, unless this very one was judged PASS."""
+    global _armed
     status, state["status"] = state["status"], "failed"
-    session, _session = _session, None
-    if session is None:
+    experiment, _armed = _armed, None
+    if experiment is None:
         return
-    judgement = session.end().judgement
-    state["shaketable"] = session.journal()
+    judgement = experiment.end().judgement
+    state["shaketable"] = experiment.journal()
     if judgement.verdict == "PASS":
         state["status"] = status
     if judgement.verdict != "PASS" or judgement.exceeded:
@@ -80,10 +80,10 @@ def after_experiment_control(state: dict[str, Any], **_: Any) -> None:
 
 def cleanup_control() -> None:
     """The last thing Chaos Toolkit calls, whatever happened: nothing stays armed."""
-    global _session
-    session, _session = _session, None
-    if session is not None:
-        session.end()
+    global _armed
+    experiment, _armed = _armed, None
+    if experiment is not None:
+        experiment.end()
 
 
 # ---- the method ----
@@ -106,8 +106,8 @@ def _arming(function: Callable[..., FaultPlan]) -> Callable[..., dict[str, Any]]
 
     @functools.wraps(function)
     def arm(*arguments: Any, **named: Any) -> dict[str, Any]:
-        session = _session or _not_armed(function.__name__)
-        return session.arm(function(*arguments, **named))
+        experiment = _armed or _not_armed(function.__name__)
+        return experiment.arm(function(*arguments, **named))
 
     return arm
 
@@ -125,8 +125,8 @@ def verdict(
 ) -> str:
     """Execute what the method has armed. `PASS`, `FAIL` or `INVALID`, and one sentence of reason; then the limits of
     speed that were exceeded."""
-    session = _session or _not_armed("verdict")
-    judgement = session.execute()
+    experiment = _armed or _not_armed("verdict")
+    judgement = experiment.execute()
     return "; ".join([f"{judgement.verdict} {judgement.reason}", *(f"limit: {said}" for said in judgement.exceeded)])
 
 
@@ -163,11 +163,11 @@ def run(
     """Run one experiment through Chaos Toolkit with its result in `folder`; `controls` as in `engine.execute`. Raises
     KeyboardInterrupt after Ctrl-C, and whatever is wrong in the harness."""
     global _given
-    session = _given = Session(prepared, folder, pool, progress, controls)
+    experiment = _given = ArmedExperiment(prepared, folder, pool, progress, controls)
     try:
         with quiet_log():
-            session.run_through_chaoslib()
-        return session.result()
+            experiment.run_through_chaoslib()
+        return experiment.result()
     finally:
         _given = None
 

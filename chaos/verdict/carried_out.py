@@ -35,7 +35,7 @@ from shaketable.chaos.invariants.liveness import ended_s
 # the exit code of a driver that could not load its job
 NO_JOB = 2
 # clusters on which everybody reads the same clock
-ONE_CLOCK = ("simulated", "local")
+ONE_CLOCK = ("simulated", "processes", "local")
 _Landing = FaultTriggered | FaultInjected | FaultObserved
 _LANDING: tuple[type[_Landing], ...] = (FaultTriggered, FaultInjected, FaultObserved)
 _ABOUT_FAULTS: tuple[type[_Landing | FaultMissed | FaultHealed], ...] = (*_LANDING, FaultMissed, FaultHealed)
@@ -220,16 +220,16 @@ def _before(history: History, fault: FaultInjected) -> Iterator[AnyEvent]:
 
 
 def _no_run(history: History) -> Iterator[str]:
-    if not history.launches:
+    if not history.driver_lives:
         yield "no driver was ever started"
-    for launch in history.launches:
-        if launch.exited is not None and launch.exited.code == NO_JOB:
+    for life in history.driver_lives:
+        if life.exited is not None and life.exited.code == NO_JOB:
             yield "the driver could not load the job (exit code 2), see its log"
     if not history.all(AttemptStarted) and not history.attempts:
         yield "the run never started an attempt"
     if not history.all(TermBegan):
         yield "no driver recorded that it took the run over"
-    if ended_s(history) is None or history.launches[-1].exited is None:
+    if ended_s(history) is None or history.driver_lives[-1].exited is None:
         yield "the history breaks off before the run's end"
     elif history.all(DeadlinePassed):
         yield "the run was over, and a fault was still on its way when the time was up"

@@ -75,7 +75,7 @@ def wall(history: History) -> tuple[float, float]:
     starts = [event.at_s for event in (*history.all(DriverStarted), *history.all(TermBegan))]
     begin_s = min([*starts, history.attempts[0].begin_s])
     exits = [event.at_s for event in history.all(DriverExited)]
-    if len(exits) == len(history.launches) and exits:
+    if len(exits) == len(history.driver_lives) and exits:
         return begin_s, max(exits)
     return begin_s, max(event.at_s for event in history.events if not isinstance(event, INQUEST))
 

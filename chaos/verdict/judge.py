@@ -150,7 +150,7 @@ def _missed(history: History) -> Iterator[tuple[str, str]]:
 
 
 def _another_driver(history: History, ended: RunEnded) -> str:
-    launch = history.launch_of(ended)
+    launch = history.driver_life_of(ended)
     driver = launch.started.launch + 1 if launch is not None else 0
     if history.expect.driver in (None, driver):
         return ""

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import msgspec
 
+from shaketable.chaos.errors import ChaosError
+
 BLOCK_BYTES = 1 << 20
 _shard_name = re.compile(r"state-\d+-of-\d+\.json|state\.json")
 
 
-class CorruptCheckpoint(Exception):
+class CorruptCheckpoint(ChaosError):
     """A checkpoint of the hash-chain job that is not what was written; says which file and what is wrong."""
 
 

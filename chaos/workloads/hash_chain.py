@@ -14,38 +14,39 @@ from typing import Any, cast
 
 from shaketable.chaos import chain
 from shaketable.chaos.chain import ChainConfig
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.events import Resumed
 from shaketable.chaos.workloads import chain_checkpoint
 from shaketable.chaos.workloads.collective import Collective, join
 from shaketable.chaos.workloads.scratch import scratch, sweep
-from shaketable.chaos.workloads.surroundings import Api, Session
+from shaketable.chaos.workloads.surroundings import Api, Surroundings
 
 
-class PlannedFailure(RuntimeError):
+class PlannedFailure(ChaosError, RuntimeError):
     """Raised because the job's configuration says so (`fail_at`)."""
 
 
 def hash_chain(config: dict[str, Any]) -> None:
     """The training function."""
-    from shaketable.chaos.workloads import worker_api as session
+    from shaketable.chaos.workloads import worker_api as surroundings
 
-    run(config, cast(Session, session))
+    run(config, cast(Surroundings, surroundings))
 
 
-def run(raw: dict[str, Any], session: Session) -> None:
+def run(raw: dict[str, Any], surroundings: Surroundings) -> None:
     """The same with its surroundings given."""
     config = ChainConfig.of(raw)
-    term, attempt, rank, world_size, _ = session.where()
-    api = session.api()
+    term, attempt, rank, world_size, _ = surroundings.where()
+    api = surroundings.api()
     sweep()
     step, digest = _resume(api, config)
-    session.emit(Resumed(term=term, attempt=attempt, rank=rank, step=step, digest=digest))
+    surroundings.emit(Resumed(term=term, attempt=attempt, rank=rank, step=step, digest=digest))
     with join(rank, world_size, api.broadcast_from_rank_zero, config.host) as group:
         pace = _Pace(config.pace_s(world_size))
         while step < config.steps:
             step += 1
             digest = _step(step, digest, config, group, pace)
-            _report(step, digest, config, session)
+            _report(step, digest, config, surroundings)
 
 
 def _resume(api: Api, config: ChainConfig) -> tuple[int, str]:
@@ -65,16 +66,16 @@ def _step(step: int, before: str, config: ChainConfig, group: Collective, pace: 
     return chain.combine(before, step, group.allgather(mine), config)
 
 
-def _report(step: int, digest: str, config: ChainConfig, session: Session) -> None:
+def _report(step: int, digest: str, config: ChainConfig, surroundings: Surroundings) -> None:
     """Record first, then act: the wrapper around `report` counts on it."""
-    _, _, rank, world_size, _ = session.where()
-    api = session.api()
+    _, _, rank, world_size, _ = surroundings.where()
+    api = surroundings.api()
     due = step % config.checkpoint_every == 0 or step == config.steps or api.checkpoint_requested()
     gives = due and (rank == 0 or config.sharded)
     order = chain.batch(step, config)
     samples = [order[place] for place in chain.places(rank, world_size, config)]
     metrics = {"step": step, "digest": digest}
-    session.stepped(step, digest=digest, samples=samples, checkpoint=gives, metrics=metrics)
+    surroundings.stepped(step, digest=digest, samples=samples, checkpoint=gives, metrics=metrics)
     if not gives:
         api.report(metrics, checkpoint=None)
         return

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.workloads.scratch import scratch
 from shaketable.chaos.workloads.surroundings import Api
 
@@ -27,7 +28,7 @@ ORBAX = "orbax"
 ARRAYS = ("weights", "momentum")
 
 
-class MissingParts(Exception):
+class MissingParts(ChaosError):
     """A checkpoint in which not every part of every array is; says what is there."""
 
 

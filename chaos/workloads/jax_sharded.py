@@ -18,7 +18,7 @@ from shaketable.chaos.exact import ExactConfig, State
 from shaketable.chaos.history.events import Resumed
 from shaketable.chaos.workloads.jax_checkpoint import KINDS, Parts
 from shaketable.chaos.workloads.scratch import sweep
-from shaketable.chaos.workloads.surroundings import Session
+from shaketable.chaos.workloads.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -28,24 +28,24 @@ AXES = ("dcn", "ici")
 
 def jax_sharded(config: dict[str, Any]) -> None:
     """The training function."""
-    from shaketable.chaos.workloads import worker_api as session
+    from shaketable.chaos.workloads import worker_api as surroundings
 
-    run(config, cast(Session, session))
+    run(config, cast(Surroundings, surroundings))
 
 
-def run(raw: dict[str, Any], session: Session) -> None:
+def run(raw: dict[str, Any], surroundings: Surroundings) -> None:
     """The same with its surroundings given."""
     import jax
 
     config = ExactConfig.of(raw)
-    _, _, rank, world_size, _ = session.where()
+    _, _, rank, world_size, _ = surroundings.where()
     if (jax.process_index(), jax.process_count()) != (rank, world_size):
         raise RuntimeError(
             f"jax_sharded: rank {rank} of {world_size} is process {jax.process_index()} of {jax.process_count()} in"
             " jax.distributed; run this job under shaketable's JaxTrainer (subject: bundled)"
         )
     sweep()
-    training = _Training(config, session, mesh_of(os.environ))
+    training = _Training(config, surroundings, mesh_of(os.environ))
     for step in range(training.resume() + 1, config.steps + 1):
         began_s = time.monotonic()
         training.step(step)
@@ -76,7 +76,7 @@ def mesh_of(environment: Mapping[str, str]) -> Mesh:
 
 
 class _Training:
-    def __init__(self, config: ExactConfig, session: Session, mesh: Mesh) -> None:
+    def __init__(self, config: ExactConfig, surroundings: Surroundings, mesh: Mesh) -> None:
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
 
@@ -84,8 +84,8 @@ class _Training:
             spec: Any = PartitionSpec
             return NamedSharding(mesh, spec(*axes))
 
-        self._config, self._session = config, session
-        self._term, self._attempt, self._rank, _, _ = session.where()
+        self._config, self._surroundings = config, surroundings
+        self._term, self._attempt, self._rank, _, _ = surroundings.where()
         self._parts = Parts(over("ici"), config.features)
         self._rows = over(AXES)
         _divides(mesh.shape["ici"], "features", config.features)
@@ -103,14 +103,14 @@ class _Training:
         """Load what there is, and return the last step done."""
         step = 0
         weights, momentum = exact.beginning(self._config)
-        checkpoint = self._session.api().get_checkpoint()
+        checkpoint = self._surroundings.api().get_checkpoint()
         if checkpoint is None:
             self._weights, self._momentum = self._parts.spread(weights), self._parts.spread(momentum)
         else:
             with checkpoint.as_directory() as directory:
                 step, self._weights, self._momentum = KINDS[self._config.checkpoint].read(directory, self._parts)
         found = Resumed(term=self._term, attempt=self._attempt, rank=self._rank, step=step, digest=self._digest(step))
-        self._session.emit(found)
+        self._surroundings.emit(found)
         return step
 
     def step(self, step: int) -> None:
@@ -128,7 +128,7 @@ class _Training:
 
     def report(self, step: int) -> None:
         """Record first, then act: the wrapper around `report` counts on it."""
-        api, config = self._session.api(), self._config
+        api, config = self._surroundings.api(), self._config
         due = step % config.checkpoint_every == 0 or step == config.steps or api.checkpoint_requested()
         kind = KINDS[config.checkpoint]
         gives = due and kind.gives(self._rank, self._weights)
@@ -136,7 +136,7 @@ class _Training:
         metrics = {"step": step, "loss": self._loss / (exact.UNIT * config.global_batch), "digest": digest}
         order = exact.batch(step, config)
         samples = [order[place] for place in self._mine]
-        self._session.stepped(step, digest=digest, samples=samples, checkpoint=gives, metrics=metrics)
+        self._surroundings.stepped(step, digest=digest, samples=samples, checkpoint=gives, metrics=metrics)
         if not due:
             api.report(metrics, checkpoint=None)
             return

@@ -18,10 +18,6 @@ class Checkpoint(Protocol):
     def as_directory(self) -> AbstractContextManager[Any]: ...
 
 
-class CheckpointClass(Protocol):
-    def from_directory(self, path: str, /) -> Any: ...
-
-
 class Api(Protocol):
     """Ray Train's names."""
 
@@ -37,7 +33,7 @@ class Api(Protocol):
     def broadcast_from_rank_zero(self, data: Any) -> Any: ...
 
 
-class Session(Protocol):
+class Surroundings(Protocol):
     def api(self) -> Api: ...
 
     def emit(self, event: Event) -> None: ...

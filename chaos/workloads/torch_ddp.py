@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shaketable.chaos.history.events import Resumed
 from shaketable.chaos.workloads.scratch import scratch, sweep
-from shaketable.chaos.workloads.surroundings import Session
+from shaketable.chaos.workloads.surroundings import Surroundings
 
 if TYPE_CHECKING:
     import torch
@@ -49,12 +49,12 @@ class DdpConfig:
 
 def torch_ddp(config: dict[str, Any]) -> None:
     """The training function."""
-    from shaketable.chaos.workloads import worker_api as session
+    from shaketable.chaos.workloads import worker_api as surroundings
 
-    run(config, cast(Session, session))
+    run(config, cast(Surroundings, surroundings))
 
 
-def run(raw: dict[str, Any], session: Session) -> None:
+def run(raw: dict[str, Any], surroundings: Surroundings) -> None:
     """The same with its surroundings given."""
     import torch
 
@@ -63,7 +63,7 @@ def run(raw: dict[str, Any], session: Session) -> None:
         raise RuntimeError("torch_ddp: no process group; run this job under a TorchTrainer")
     torch.set_num_threads(1)
     sweep()
-    training = _Training(config, session)
+    training = _Training(config, surroundings)
     for step in range(training.resume() + 1, config.steps + 1):
         began_s = time.monotonic()
         loss = training.step(step)
@@ -75,12 +75,12 @@ def run(raw: dict[str, Any], session: Session) -> None:
 
 
 class _Training:
-    def __init__(self, config: DdpConfig, session: Session) -> None:
+    def __init__(self, config: DdpConfig, surroundings: Surroundings) -> None:
         import torch
 
         self._config = config
-        self._session = session
-        self._term, self._attempt, self._rank, self._world_size, _ = session.where()
+        self._surroundings = surroundings
+        self._term, self._attempt, self._rank, self._world_size, _ = surroundings.where()
         torch.manual_seed(config.seed)
         layers = (torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, 1))
         self._model = torch.nn.Sequential(*layers)
@@ -91,7 +91,7 @@ class _Training:
         import torch
 
         step = 0
-        checkpoint = self._session.api().get_checkpoint()
+        checkpoint = self._surroundings.api().get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as directory:
                 # unpickles no objects
@@ -100,7 +100,7 @@ class _Training:
             self._optimizer.load_state_dict(saved["optimizer"])
             step = int(saved["step"])
         found = Resumed(term=self._term, attempt=self._attempt, rank=self._rank, step=step, digest=self._digest())
-        self._session.emit(found)
+        self._surroundings.emit(found)
         # Else DDP orders its buckets anew after the first step of every attempt, and three ranks or more sum in another
         # order then: the metrics would not be those of a run without faults to the bit.
         self._ddp = torch.nn.parallel.DistributedDataParallel(self._model, find_unused_parameters=True)
@@ -125,13 +125,13 @@ class _Training:
     def report(self, step: int, loss: float) -> None:
         import torch
 
-        api, config = self._session.api(), self._config
+        api, config = self._surroundings.api(), self._config
         due = step % config.checkpoint_every == 0 or step == config.steps or api.checkpoint_requested()
         gives = due and self._rank == 0
         metrics: dict[str, Any] = {"step": step, "loss": loss}
         samples = list(range((step - 1) * config.global_batch, step * config.global_batch))
         mine = samples[self._rank :: self._world_size]
-        self._session.stepped(step, digest=self._digest(), samples=mine, checkpoint=gives, metrics=metrics)
+        self._surroundings.stepped(step, digest=self._digest(), samples=mine, checkpoint=gives, metrics=metrics)
         if not gives:
             api.report(metrics, checkpoint=None)
             return

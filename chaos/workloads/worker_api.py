@@ -2,7 +2,7 @@
 
 A workload that shall run on either subject takes its API from `api()`; a user's own function keeps its imports and
 never hears of this module. The wrapper (`witnessed.py`) decides in the worker which subject it is, and puts a
-`Session` in place for as long as the function runs. One process runs one worker, so there is one session at a time.
+`WorkerWitness` in place for as long as the function runs. One process runs one worker, so there is one at a time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.events import MOST_FILES, Event, Reported, Stepped, UploadStarted
 from shaketable.chaos.history.witness import Witness
 from shaketable.chaos.workloads import hanging
@@ -62,11 +63,11 @@ class Side(Protocol):
     def listening(self, listener: Listener) -> AbstractContextManager[None]: ...
 
 
-class InjectedError(Exception):
+class InjectedError(ChaosError):
     """Raised in a training function on purpose, by the fault `raise_in_worker`."""
 
 
-class Session:
+class WorkerWitness:
     """One worker's events while its training function runs. Also the `Listener` that gives it."""
 
     def __init__(self, side: Side, witness: Witness | None, directory: str | None, step_key: str = "") -> None:
@@ -146,23 +147,23 @@ def as_step(value: Any) -> int | None:
     return int(number) if number.is_integer() else None
 
 
-_current: Session | None = None
+_current: WorkerWitness | None = None
 
 
 @contextmanager
-def active(session: Session) -> Iterator[None]:
-    """Put `session` in place for the training function that runs inside."""
+def active(witness: WorkerWitness) -> Iterator[None]:
+    """Put `witness` in place for the training function that runs inside."""
     global _current
     if _current is not None:
-        raise RuntimeError("a session is active in this process already: one process runs one worker")
-    _current = session
+        raise RuntimeError("a worker is active in this process already: one process runs one worker")
+    _current = witness
     try:
         yield
     finally:
         _current = None
 
 
-def _session() -> Session:
+def _active_witness() -> WorkerWitness:
     if _current is None:
         raise RuntimeError(
             "no session: this job runs inside a worker of a subject; start it with `shaketable run` or shake(), or "
@@ -173,11 +174,11 @@ def _session() -> Session:
 
 def api() -> Api:
     """The session API of whatever runs this worker."""
-    return _session().side.api
+    return _active_witness().side.api
 
 
 def where() -> Where:
-    return _session().side.where
+    return _active_witness().side.where
 
 
 def emit(event: Event) -> None:
@@ -196,7 +197,7 @@ def stepped(
 ) -> None:
     """What the job knows about the step it is about to report, instead of the plain events the wrapper would
     give. Call it before `report()`."""
-    _session().stepped(step, digest=digest, samples=samples, checkpoint=checkpoint, metrics=metrics)
+    _active_witness().stepped(step, digest=digest, samples=samples, checkpoint=checkpoint, metrics=metrics)
 
 
 def sentinel(directory: str | Path, pid: int) -> Path:

@@ -19,7 +19,7 @@ from shaketable.clusters.machine import own_ip
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape, Unsupported
 from shaketable.clusters.slice_states import Slices
 from shaketable.clusters.versions import check_ray
-from shaketable.clusters.view import RAYS_OWN, RayView, SeenNode
+from shaketable.clusters.view import RAYS_OWN, ListedNode, RayView
 
 INSTEAD = "on an existing cluster there are sigkill_worker, sigkill_node and drain_node; use cluster: local"
 
@@ -67,7 +67,7 @@ class AttachedCluster:
                 self._book[number] = Node(number, seen.node_id, name, host=self._host(name, seen))
         return list(self._book.values())[known:]
 
-    def _host(self, name: str, seen: SeenNode) -> tuple[int, int] | None:
+    def _host(self, name: str, seen: ListedNode) -> tuple[int, int] | None:
         """Slices are numbered as their first hosts are."""
         worker = seen.labels.get(LABELS["worker"], "")
         if not name or not worker.isdecimal():
@@ -180,7 +180,7 @@ def _has_room(free: dict[str, float], slices: Slices | None) -> bool:
     return free.get("CPU", 0.0) >= 1 and (slices is None or free.get("TPU", 0.0) >= slices.chips_per_host)
 
 
-def _slice_of(seen: SeenNode, slices: Slices | None) -> str:
+def _slice_of(seen: ListedNode, slices: Slices | None) -> str:
     """The name of the slice, if its label says that a run could use it."""
     label = {name: seen.labels.get(key, "") for name, key in LABELS.items()}
     generation = label["pod_type"].rpartition("-")[0]

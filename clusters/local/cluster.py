@@ -16,16 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shaketable.clusters import fake_slices, processes
+from shaketable.clusters import fake_slices, marked
 from shaketable.clusters.local import hold_chips
 from shaketable.clusters.local import node as nodes_
 from shaketable.clusters.local.node import NodeProcess
-from shaketable.clusters.local.watchdog import Watchdog
 from shaketable.clusters.machine import check_open_files, own_ip, prepare
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
 from shaketable.clusters.slice_states import Slices, slice_name
 from shaketable.clusters.versions import check_ray
 from shaketable.clusters.view import LOOK_S, NOBODY, RayView
+from shaketable.clusters.watchdog import Watchdog
 
 HEAD = 0
 GCS_UP_S = 60.0
@@ -197,13 +197,8 @@ class LocalCluster:
         fake, node_id = self._fakes.get(number), self._worker(number).node_id
         usable = fake is not None and not fake.wrong and fake.slice not in self._busy
         name = fake.slice if fake is not None and usable else ""
-        return Node(number, node_id, name, self._tiers[number], self._host(fake))
-
-    def _host(self, fake: fake_slices.FakeHost | None) -> tuple[int, int] | None:
-        """Slices that were added by a name of their own have no number."""
-        if fake is None:
-            return None
-        return next(((n, fake.worker) for n in range(self._slices) if fake.slice == slice_name(n)), None)
+        host = None if fake is None else fake_slices.place_of(fake, self._slices)
+        return Node(number, node_id, name, self._tiers[number], host)
 
     def add_node(self) -> Node:
         return self.add_nodes(1)[0]
@@ -218,14 +213,8 @@ class LocalCluster:
             return self._joined([self._start_worker(tier=tier)])
         if slice_ is None:
             return self._joined(self._start_slice(slices))
-        return self._joined([self._start_worker(self._lacking(slices, slice_))])
-
-    def _lacking(self, slices: Slices, number: int) -> fake_slices.FakeHost:
-        there = {self._fakes[node.number].worker for node in self.nodes() if node.slice == slice_name(number)}
-        lacking = [host for host in fake_slices.hosts_in(slices, number) if host.worker not in there]
-        if not lacking or number >= self._slices:
-            raise ClusterError(f"slice {number} lacks no host; there are slices 0 to {self._slices - 1}")
-        return lacking[0]
+        there = {self._fakes[node.number].worker for node in self.nodes() if node.slice == slice_name(slice_)}
+        return self._joined([self._start_worker(fake_slices.lacking(slices, slice_, self._slices, there))])
 
     def _joined(self, numbers: Sequence[int]) -> list[Node]:
         for number in numbers:
@@ -267,7 +256,7 @@ class LocalCluster:
         return self._nodes[number]
 
     def pids(self, number: int) -> list[int]:
-        return sorted(processes.find(self._known(number).mark))
+        return sorted(marked.find(self._known(number).mark))
 
     def newcomers(self) -> list[Node]:
         return []
@@ -278,31 +267,31 @@ class LocalCluster:
     # -- faults
 
     def kill_process(self, node_id: str, pid: int) -> None:
-        processes.send([pid], signal.SIGKILL)
+        marked.send([pid], signal.SIGKILL)
 
     def process_gone(self, node_id: str, pid: int) -> bool:
-        return processes.gone(pid)
+        return marked.gone(pid)
 
     def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
         node = self._worker(number)
         try:
             return self._signal(node, sig)
-        except processes.ProcessesRemain as error:
+        except marked.ProcessesRemain as error:
             raise ClusterError(f"node {number}: {error}") from error
 
     def _signal(self, node: NodeProcess, sig: signal.Signals) -> list[int]:
         if sig == signal.SIGTERM:
             node.leaving = True
-            return processes.send([node.process.pid] if node.running() else [], sig)
+            return marked.send([node.process.pid] if node.running() else [], sig)
         if sig == signal.SIGKILL:
             node.leaving = True
-            killed = processes.kill_all(node.mark)
+            killed = marked.kill_all(node.mark)
             node.process.wait()
             return killed
         if sig == signal.SIGSTOP:
-            return processes.stop_all(node.mark)
+            return marked.stop_all(node.mark)
         if sig == signal.SIGCONT:
-            return processes.send(self.pids(node.number), sig)
+            return marked.send(self.pids(node.number), sig)
         raise ClusterError(f"a node takes SIGTERM, SIGKILL, SIGSTOP or SIGCONT, not {sig.name}")
 
     def drain_node(self, number: int, deadline_s: float) -> None:
@@ -334,10 +323,10 @@ class LocalCluster:
         return self._view.leftovers(but=frozenset()) + self._view.in_use() + self._strays() + self._disagreements()
 
     def _strays(self) -> list[str]:
-        among = processes.living()
+        among = marked.living()
         roots = [node.process.pid for node in self._nodes.values() if node.running()]
-        stray = processes.find(f"{self.id}:").keys() - processes.descendants(roots, among)
-        return [f"stray process {processes.describe([pid])}" for pid in sorted(stray)]
+        stray = marked.find(f"{self.id}:").keys() - marked.descendants(roots, among)
+        return [f"stray process {marked.describe([pid])}" for pid in sorted(stray)]
 
     def _disagreements(self) -> list[str]:
         book = {node.node_id for node in self.nodes()} | {self._nodes[HEAD].node_id}
@@ -354,10 +343,10 @@ class LocalCluster:
         # before its GCS dies
         self._view_or_none = None
         try:
-            processes.kill_all(f"{self.id}:")
+            marked.kill_all(f"{self.id}:")
             for process in (*(node.process for node in self._nodes.values()), *self._occupiers):
                 process.wait()
-        except processes.ProcessesRemain as error:
+        except marked.ProcessesRemain as error:
             raise ClusterError(f"cluster {self.id} could not be torn down: {error}") from error
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shaketable.clusters import processes
+from shaketable.clusters import marked
 from shaketable.clusters.local.ports import client_server
-from shaketable.clusters.processes import MARK
+from shaketable.clusters.marked import MARK
 from shaketable.clusters.protocol import TIER_LABEL, ClusterError
 
 # Ray refuses less than 75 MiB
@@ -131,7 +131,7 @@ def start(number: int, mark: str, directory: Path, arguments: list[str], extra: 
 
 def start_again(node: NodeProcess, extra: Mapping[str, str]) -> NodeProcess:
     """Another process in the place of one that has ended, with what that one left removed."""
-    processes.kill_all(node.mark)
+    marked.kill_all(node.mark)
     shutil.rmtree(node.directory)
     again = start(node.number, node.mark, node.directory, node.arguments, extra)
     again.tries = node.tries + 1

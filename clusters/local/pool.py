@@ -1,8 +1,8 @@
 """Clusters that are used again, because starting one takes seconds and an experiment often takes less.
 
-A lease yields a cluster that the next run cannot tell from a new one: exactly the asked number of worker nodes, all
-alive in Ray's own view, nothing left over by the run before. What cannot be brought there quickly is thrown away, for a
-wrong verdict costs more than a new cluster.
+The next run cannot tell what it borrows from a new one: exactly the asked number of worker nodes, all alive in Ray's
+own view, nothing left over by the run before. What cannot be brought there quickly is thrown away, for a wrong verdict
+costs more than a new cluster.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from shaketable.clusters.local.cluster import LocalCluster
+from shaketable.clusters.processes.pool import ProcessPool
 from shaketable.clusters.protocol import ClusterError, Shape
 
 # after a run: its driver's death has to reach Ray's tables. A new cluster takes about 6 s
@@ -26,9 +27,9 @@ LOOK_S = 0.05
 
 
 class ClusterPool:
-    """Use as a context manager, or call `close()`. Leases may be taken from several threads at once.
+    """Use as a context manager, or call `close()`. Several threads may borrow at once.
 
-    `idle_limit` is how many clusters may wait for the next lease; each costs about 1 GiB.
+    `idle_limit` is how many clusters may wait for the next borrower; each costs about 1 GiB.
     """
 
     def __init__(self, start: Callable[[Shape], LocalCluster] = LocalCluster, *, idle_limit: int = 1) -> None:
@@ -37,9 +38,11 @@ class ClusterPool:
         self._lock = threading.Lock()
         self._idle: list[LocalCluster] = []
         self._closed = False
+        # those without Ray
+        self.processes = ProcessPool()
 
     @contextmanager
-    def lease(self, shape: Shape) -> Iterator[LocalCluster]:
+    def borrow(self, shape: Shape) -> Iterator[LocalCluster]:
         cluster = self._reused(shape) or self._start(shape)
         returned = False
         try:
@@ -65,7 +68,7 @@ class ClusterPool:
             return None
         with self._lock:
             if self._closed:
-                raise ClusterError("this pool of clusters is closed: take leases before closing it")
+                raise ClusterError("this pool of clusters is closed: borrow before closing it")
             fitting = [one for one in self._idle if one.shape.cpus_per_node == shape.cpus_per_node]
             if not fitting:
                 return None
@@ -87,14 +90,16 @@ class ClusterPool:
     def close(self) -> None:
         with self._lock:
             self._closed = True
+        self.processes.close()
         self.close_idle()
 
     def close_idle(self) -> None:
-        """The clusters that nobody uses now: each takes memory and some CPU time. The next lease starts another."""
+        """The clusters that nobody uses now: each takes memory and some CPU time. The next borrower starts another."""
         with self._lock:
             idle, self._idle = self._idle, []
         for cluster in idle:
             cluster.close()
+        self.processes.close_idle()
 
     def __enter__(self) -> Self:
         return self

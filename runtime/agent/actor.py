@@ -18,7 +18,7 @@ from ray.util.placement_group import PlacementGroup, get_current_placement_group
 
 from shaketable.runtime import ray_internals
 from shaketable.runtime.agent.checkpoint_io import Place
-from shaketable.runtime.agent.loop import AgentLoop, AgentSpec, LeaseOver, Leave
+from shaketable.runtime.agent.loop import AgentLoop, AgentSpec, DriverSilent, Leave
 from shaketable.runtime.errors import ShaketableError
 from shaketable.runtime.transport import wire
 from shaketable.runtime.transport.wire import ChannelClosed
@@ -47,7 +47,7 @@ def _live(spec: AgentSpec, place: Place, lease: PlacementGroup | None) -> None:
         pass
     except (ChannelClosed, OSError, ShaketableError) as error:
         print(f"shaketable agent {spec.agent} leaves: {error}", file=sys.stderr, flush=True)
-        if isinstance(error, LeaseOver):
+        if isinstance(error, DriverSilent):
             _give_back(lease)
     except Exception:  # noqa: BLE001  (a bug of ours, which os._exit would hide: the agent's log has to have it)
         traceback.print_exc()

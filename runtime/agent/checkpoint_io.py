@@ -117,7 +117,7 @@ class Copying:
             self._restore(fork, fork.resume)
 
     def upload(self, term: int, report: msg.Report) -> None:
-        """The directory of `report`; Uploaded or UploadFailed goes to the driver, UploadDone to the worker."""
+        """The directory of `report`; UploadFinished or UploadFailed goes to the driver, UploadDone to the worker."""
         assert report.directory is not None
         source = Path(report.directory)
         target = self.run_path / CHECKPOINTS / checkpoint_name(report.index, term, report.attempt)
@@ -172,7 +172,7 @@ class Copying:
             return
         if error is None:
             who = {"attempt": report.attempt, "rank": report.rank, "index": report.index}
-            self.to_driver(msg.Uploaded(**who, files=future.result()))
+            self.to_driver(msg.UploadFinished(**who, files=tuple(future.result())))
         if report.staged and report.directory is not None:
             shutil.rmtree(report.directory, ignore_errors=True)
         self.to_worker(msg.UploadDone(index=report.index, staged=report.staged), report.attempt)

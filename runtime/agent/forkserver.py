@@ -49,7 +49,11 @@ def die_with_parent(sig: signal.Signals, parent: int) -> None:
 
 
 def main() -> None:
-    fd, parent = int(sys.argv[1]), int(sys.argv[2])
+    serve(int(sys.argv[1]), int(sys.argv[2]))
+
+
+def serve(fd: int, parent: int) -> None:
+    """Until the agent `parent` at the other end of the socket `fd` is gone."""
     signal.signal(signal.SIGTERM, _leave)
     # Ctrl-C is the driver's to handle
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from shaketable.runtime.agent import stacks
 from shaketable.runtime.agent.checkpoint_io import Copying, Place
@@ -45,8 +45,8 @@ class AgentSpec:
     place: int = 0
 
 
-class LeaseOver(ChannelClosed):
-    """No word from the driver for longer than its lease. It may be stopped, and then Ray still takes it for alive."""
+class DriverSilent(ChannelClosed):
+    """No word from the driver for `driver_lease_s`. It may be stopped, and then Ray still takes it for alive."""
 
 
 class Leave(Exception):
@@ -65,11 +65,41 @@ class _Worker:
     # instance, is not waited for.
     ended_s: float | None = None
     finished: bool = False
-    failure: msg.Failed | None = None
+    failure: msg.WorkerFailed | None = None
+
+
+class Server(Protocol):
+    """The process of a fork server, or of the guard above it."""
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code. Raises subprocess.TimeoutExpired."""
+        ...
+
+
+def start_server(fd: int, sys_path: Sequence[str]) -> Server:
+    """A fresh process, so that nothing of this one is in it. It talks over the socket `fd`."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys_path))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "shaketable.runtime.agent.forkserver", str(fd), str(os.getpid())],
+        pass_fds=[fd],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 class AgentLoop:
-    def __init__(self, channel: Channel, spec: AgentSpec, place: Place) -> None:
+    """`serve` starts the fork server, before this process has a second thread."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        spec: AgentSpec,
+        place: Place,
+        serve: Callable[[int, Sequence[str]], Server] = start_server,
+    ) -> None:
+        self._serve = serve
         self._driver = channel
         self._spec = spec
         self._place = place
@@ -85,7 +115,7 @@ class AgentLoop:
         self._retried = retries.RetryDelta()
         self._heard_s = time.monotonic()
         self._beat_s = 0.0
-        self._server: subprocess.Popen[bytes] | None = None
+        self._server: Server | None = None
         self._forks: Channel | None = None
         self._warm = self._run_found = False
 
@@ -124,15 +154,15 @@ class AgentLoop:
         if now >= self._beat_s + heartbeat:
             self._beat_s = now
             self._driver.send(msg.Beat())
-        self._check_lease(now)
+        self._check_driver(now)
         self._check_kill(now)
         self._write_interest()
 
-    def _check_lease(self, now: float) -> None:
+    def _check_driver(self, now: float) -> None:
         """Protocols 2.2: no driver, no work. Silence counts only while this loop turns."""
-        lease = self._copying.setup.lease_s if self._copying else 60.0
-        if now - self._heard_s > lease:
-            raise LeaseOver(f"no word from the driver for {lease} s")
+        limit_s = self._copying.setup.lease_s if self._copying else 60.0
+        if now - self._heard_s > limit_s:
+            raise DriverSilent(f"no word from the driver for {limit_s} s")
 
     def _check_kill(self, now: float) -> None:
         """What SIGKILL does not end hangs in the kernel: better to lose this agent than to wait for ever."""
@@ -210,6 +240,9 @@ class AgentLoop:
 
     def _set_up(self, setup: msg.Setup) -> None:
         retries.set_retry_timeout(setup.storage_outage_s)
+        ours, theirs = wire.pair()
+        self._server = self._serve(theirs.fileno(), setup.sys_path)
+        theirs.close()
         self._copying = Copying(
             setup,
             self._place,
@@ -221,15 +254,6 @@ class AgentLoop:
             unfit=self._unfit,
         )
         self._copying.look_for_run(self._on_run_found)
-        ours, theirs = wire.pair()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, setup.sys_path))}
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "shaketable.runtime.agent.forkserver", str(theirs.fileno()), str(os.getpid())],
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
         self._forks = Channel(ours)
         self._watch(self._forks, self._on_fork_server)
         self._forks.send(msg.Warm(preload=setup.preload, sys_path=setup.sys_path))
@@ -371,12 +395,12 @@ class AgentLoop:
                     self._driver.send(message)
                     assert self._copying is not None
                     self._copying.upload(worker.fork.term, message)
-                case msg.Failed():
+                case msg.WorkerFailed():
                     # Told once it is reaped, with everything it said before.
                     worker.failure, worker.ended_s = message, time.monotonic()
                 case _:
                     self._pass_on_report(at_once=True)
-                    if isinstance(message, msg.Finished):
+                    if isinstance(message, msg.WorkerFinished):
                         worker.finished, worker.ended_s = True, time.monotonic()
                     self._driver.send(message)
 
@@ -388,11 +412,11 @@ class AgentLoop:
             self._driver.send(report)
 
 
-def _death(status: int, fork: msg.Fork) -> msg.Failed:
+def _death(status: int, fork: msg.Fork) -> msg.WorkerFailed:
     code = os.waitstatus_to_exitcode(status)
     # When rank 0 of jax.distributed dies, its healthy peers abort: that is no root cause (promise cause-2).
     detail = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code} without finishing"
-    return msg.Failed(
+    return msg.WorkerFailed(
         attempt=fork.attempt,
         rank=fork.rank,
         detail=detail,

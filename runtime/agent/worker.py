@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from shaketable.runtime import session
 from shaketable.runtime.agent import stacks
 from shaketable.runtime.backends.base import Backend
+from shaketable.runtime.errors import ShaketableError
 from shaketable.runtime.text import described, traced
 from shaketable.runtime.transport import messages as msg
 from shaketable.runtime.transport.wire import Channel
@@ -59,20 +60,20 @@ def _run(channel: Channel) -> int:
         return _failed(ours, error, str(error), fatal=error.fatal)
     except BaseException as error:  # noqa: BLE001 - whatever the user's function raises, its worker has failed
         return _failed(ours, error, described(error), collateral=backend.may_be_echo(error))
-    ours.send(msg.Finished(attempt=task.fork.attempt, rank=task.fork.rank))
+    ours.send(msg.WorkerFinished(attempt=task.fork.attempt, rank=task.fork.rank))
     return 0
 
 
 def _train(ours: session.Session, backend: Backend, function: Any, config: Any) -> None:
     backend.start(ours)
-    ours.send(msg.Entered(attempt=ours.context.attempt, rank=ours.context.rank))
+    ours.send(msg.WorkerEntered(attempt=ours.context.attempt, rank=ours.context.rank))
     # Nobody is in the function before everybody can be: what fails in it is no start failure.
     ours.exchange(b"")
     function(config) if config is not None else function()
     backend.stop()
 
 
-class Unloadable(Exception):
+class Unloadable(ShaketableError):
     """The training function cannot be unpickled here. `fatal`: nor anywhere else, as far as one can know; a module that
     is missing may be missing on this node only."""
 
@@ -92,7 +93,7 @@ def _loaded(task: bytes) -> tuple[Backend, Any, Any]:
 def _failed(ours: session.Session, error: BaseException, detail: str, **signs: bool) -> int:
     """Told before it is printed: nobody may read our stdout any more, and printing wait for ever."""
     who, text = ours.context, traced(error)
-    ours.send(msg.Failed(attempt=who.attempt, rank=who.rank, detail=detail, error=text, **signs))
+    ours.send(msg.WorkerFailed(attempt=who.attempt, rank=who.rank, detail=detail, error=text, **signs))
     # It may be closed, or something of the function's own.
     with contextlib.suppress(Exception):
         sys.stderr.write(text)

@@ -12,7 +12,7 @@ follows from a state), `core`.
 from __future__ import annotations
 
 from shaketable.runtime.controller.core import Controller
-from shaketable.runtime.controller.model import Settings
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.controller.table import (
     EVENT_TRANSITIONS,
     STATE_TRANSITIONS,

@@ -86,105 +86,72 @@ class Candidate:
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
     """`places`: node -> the first rank on it. The sets hold ranks."""
 
-    __slots__ = (
-        "abandoned",
-        "candidates",
-        "commit_timer",
-        "echoes_only",
-        "entering",
-        "fatal",
-        "finishing",
-        "first",
-        "first_index",
-        "given_up",
-        "gone",
-        "hang",
-        "hold",
-        "last_metrics",
-        "leaving_until_s",
-        "looking",
-        "members",
-        "moved_s",
-        "nodes",
-        "noticed_s",
-        "number",
-        "paused_s",
-        "places",
-        "progress",
-        "rank_of",
-        "saved_in_s",
-        "signs",
-        "started_s",
-        "there",
-        "threat",
-        "uncommitted",
-        "unspoken",
-        "world_size",
-    )
+    number: int
+    members: tuple[AgentId, ...]
+    nodes: tuple[str, ...]
+    first_index: int
+    started_s: float
+    last_metrics: Mapping[str, Any]
+    world_size: int = field(init=False)
+    rank_of: dict[AgentId, int] = field(init=False)
+    places: dict[str, int] = field(init=False)
+    # not yet in the training function
+    entering: set[int] = field(init=False)
+    # the function has not returned
+    finishing: set[int] = field(init=False)
+    # neither stopped nor lost with its agent
+    there: set[int] = field(init=False)
+    # have not ended in any way
+    unspoken: set[int] = field(init=False)
+    # ranks whose agent is lost
+    gone: set[int] = field(default_factory=set)
+    progress: Progress = field(init=False)
+    # by report index
+    candidates: dict[int, Candidate] = field(default_factory=dict)
+    # the lowest of them
+    first: int | None = None
+    # Of those that some rank had not come to, and why: what it still brings is too late.
+    given_up: dict[int, str] = field(default_factory=dict)
+    # By report index, why no commit came of a checkpoint that was handed over.
+    uncommitted: dict[int, str] = field(default_factory=dict)
+    # it may be armed
+    commit_timer: bool = False
+    signs: list[Sign] = field(default_factory=list)
+    # Why no other attempt would fare better, if that is known.
+    fatal: str = ""
+    # only signs that may be collateral came in time
+    echoes_only: bool = False
+    hold: Hold | None = None
+    # when the slowest rank last got any further
+    moved_s: float = field(init=False)
+    # suspected, while the stacks are taken
+    hang: Hang | None = None
+    # at the nodes: a notice that nobody has read yet may explain a loss
+    looking: bool = False
+    threat: Threat = field(default_factory=lambda: Threat(view=-1))
+    # the driver, for longer than its agents wait for it,
+    paused_s: float = 0.0
+    # which then leave, and are missed until then
+    leaving_until_s: float = -math.inf
+    # some have been missed
+    abandoned: bool = False
+    # when the first notice for one of its nodes was seen
+    noticed_s: float | None = None
+    # how long the slowest hold for one took up to its commit
+    saved_in_s: float | None = None
 
-    def __init__(
-        self,
-        *,
-        number: int,
-        members: tuple[AgentId, ...],
-        nodes: tuple[str, ...],
-        first_index: int,
-        started_s: float,
-        last_metrics: Mapping[str, Any],
-    ) -> None:
-        self.number, self.members, self.nodes = number, members, nodes
-        self.first_index, self.started_s, self.last_metrics = first_index, started_s, last_metrics
-        self.world_size = len(members)
-        self.rank_of = {agent: rank for rank, agent in enumerate(members)}
-        self.places = {node: rank for rank, node in reversed(tuple(enumerate(nodes)))}
+    def __post_init__(self) -> None:
+        self.world_size, self.moved_s = len(self.members), self.started_s
+        self.rank_of = {agent: rank for rank, agent in enumerate(self.members)}
+        self.places = {node: rank for rank, node in reversed(tuple(enumerate(self.nodes)))}
         everyone = range(self.world_size)
-        # not yet in the training function
-        self.entering = set(everyone)
-        # the function has not returned
-        self.finishing = set(everyone)
-        # neither stopped nor lost with its agent
-        self.there = set(everyone)
-        # have not ended in any way
-        self.unspoken = set(everyone)
-        # ranks whose agent is lost
-        self.gone: set[int] = set()
-        self.progress = Progress(self.world_size, first_index - 1)
-        # by report index
-        self.candidates: dict[int, Candidate] = {}
-        # the lowest of them
-        self.first: int | None = None
-        # Of those that some rank had not come to, and why: what it still brings is too late.
-        self.given_up: dict[int, str] = {}
-        # By report index, why no commit came of a checkpoint that was handed over.
-        self.uncommitted: dict[int, str] = {}
-        # it may be armed
-        self.commit_timer = False
-        self.signs: list[Sign] = []
-        # Why no other attempt would fare better, if that is known.
-        self.fatal = ""
-        # only signs that may be collateral came in time
-        self.echoes_only = False
-        self.hold: Hold | None = None
-        # when the slowest rank last got any further
-        self.moved_s = started_s
-        # suspected, while the stacks are taken
-        self.hang: Hang | None = None
-        # at the nodes: a notice that nobody has read yet may explain a loss
-        self.looking = False
-        self.threat = Threat(view=-1)
-        # the driver, for longer than its agents wait for it,
-        self.paused_s = 0.0
-        # which then leave, and are missed until then
-        self.leaving_until_s = -math.inf
-        # some have been missed
-        self.abandoned = False
-        # when the first notice for one of its nodes was seen
-        self.noticed_s: float | None = None
-        # how long the slowest hold for one took up to its commit
-        self.saved_in_s: float | None = None
+        self.entering, self.finishing = set(everyone), set(everyone)
+        self.there, self.unspoken = set(everyone), set(everyone)
+        self.progress = Progress(self.world_size, self.first_index - 1)
 
     @property
     def all_entered(self) -> bool:

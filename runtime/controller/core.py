@@ -21,7 +21,8 @@ from shaketable.runtime.controller.handlers import (
     starting,
     tiers,
 )
-from shaketable.runtime.controller.model import Model, Settings
+from shaketable.runtime.controller.model import Model
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.controller.table import (
     EVENT_TRANSITIONS,
     FAILED,

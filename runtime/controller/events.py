@@ -13,7 +13,17 @@ from typing import Any, Literal
 import msgspec
 
 from shaketable.runtime.log.records import AnyRecord
-from shaketable.runtime.storage.file import File
+
+# What agents and workers say is an event as it comes.
+from shaketable.runtime.transport.messages import CheckpointCorrupt as CheckpointCorrupt
+from shaketable.runtime.transport.messages import HoldAnswered as HoldAnswered
+from shaketable.runtime.transport.messages import HoldReached as HoldReached
+from shaketable.runtime.transport.messages import UploadFailed as UploadFailed
+from shaketable.runtime.transport.messages import UploadFinished as UploadFinished
+from shaketable.runtime.transport.messages import WorkerEntered as WorkerEntered
+from shaketable.runtime.transport.messages import WorkerEvent as WorkerEvent
+from shaketable.runtime.transport.messages import WorkerFailed as WorkerFailed
+from shaketable.runtime.transport.messages import WorkerFinished as WorkerFinished
 
 UnitId = int
 AgentId = int
@@ -78,47 +88,6 @@ class NodesChanged(msgspec.Struct, frozen=True, gc=False):
 # ---- events: workers -----------------------------------------------------------------------------------------
 
 
-class WorkerEvent(msgspec.Struct, frozen=True, gc=False):
-    """What a worker of `attempt` did, or what its agent says of it. One about an attempt that is over came late."""
-
-    attempt: int
-
-
-class WorkerEntered(WorkerEvent, frozen=True, gc=False):
-    """The worker is about to call the training function."""
-
-    rank: int
-
-
-class WorkerFinished(WorkerEvent, frozen=True, gc=False):
-    """The training function returned."""
-
-    rank: int
-
-
-class WorkerFailed(WorkerEvent, frozen=True, gc=False):
-    """The worker ended without finishing. `error` is its traceback if it raised; `signal` what killed it, if any.
-    `collateral`: it may only be the echo of a peer's end (broken collective, reset connection, SIGABRT). `fatal`: every
-    attempt would fail like this."""
-
-    rank: int
-    detail: str
-    error: str | None = None
-    signal: int | None = None
-    collateral: bool = False
-    fatal: bool = False
-
-
-class CheckpointCorrupt(WorkerEvent, frozen=True, gc=False):
-    """What `rank` was to resume from is not what was committed; the storage gave it twice (`detail`). With `outage`,
-    the storage or the node's disk has failed for too long."""
-
-    rank: int
-    checkpoint: str
-    detail: str
-    outage: bool = False
-
-
 class WorkersStopped(WorkerEvent, frozen=True, gc=False):
     """The agent has no child any more: killed or ended, and reaped."""
 
@@ -133,35 +102,6 @@ class ReportReceived(WorkerEvent, frozen=True, gc=False):
     index: int
     metrics: Mapping[str, Any]
     uploading: bool = False
-
-
-class UploadFinished(WorkerEvent, frozen=True, gc=False):
-    rank: int
-    index: int
-    files: tuple[File, ...]
-
-
-class UploadFailed(WorkerEvent, frozen=True, gc=False):
-    """`outage`: it has been tried for `storage_outage_s`, and the staged files are kept."""
-
-    rank: int
-    index: int
-    detail: str
-    outage: bool = False
-
-
-class HoldAnswered(WorkerEvent, frozen=True, gc=False):
-    """The rank has returned from `returned` reports (a report index) and waits inside its next one."""
-
-    rank: int
-    returned: int
-
-
-class HoldReached(WorkerEvent, frozen=True, gc=False):
-    """The rank waits inside the report at which all were to stop."""
-
-    rank: int
-    index: int
 
 
 class StacksTaken(WorkerEvent, frozen=True, gc=False):

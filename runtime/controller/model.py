@@ -8,13 +8,12 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import get_args
 
-from shaketable.runtime.checkpoints.retention import Score
-from shaketable.runtime.config import Quarantine
-from shaketable.runtime.controller import budget, scaling
 from shaketable.runtime.controller import events as ev
+from shaketable.runtime.controller import scaling
 from shaketable.runtime.controller.agent_starts import AgentStarts
 from shaketable.runtime.controller.attempt import Attempt, Ending
 from shaketable.runtime.controller.capacity import Capacity, Unit
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.controller.table import LEADS_TO, IllegalEvent, State, kind_of, meaningless_in, named
 from shaketable.runtime.log import records as rec
 from shaketable.runtime.log import run_state
@@ -23,49 +22,6 @@ _DISARM: Mapping[ev.Timer, ev.SetTimer] = {name: ev.SetTimer(name, None) for nam
 # Which timers are of no use any more: once the attempt is being stopped, and once there is none.
 OVER_WHEN_STOPPING = meaningless_in(State.STOPPING)
 OVER_WITHOUT_ATTEMPT = meaningless_in(State.WAITING, State.BACKOFF)
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """A kind of capacity, as in the configuration. `selector`: the labels of its nodes."""
-
-    name: str
-    selector: tuple[tuple[str, str], ...]
-    limits: Mapping[budget.Limit, int]
-    capacity_timeout_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the controller needs of the configuration; world sizes in workers, limits as in FailureConfig. `on_slices`:
-    a unit is a TPU slice, reserved on the very hosts that it consists of. `wall_ahead_s`: how far the driver's wall
-    clock is ahead of the clock whose `now` the controller is given, measured once, when the driver began."""
-
-    bounds: scaling.Bounds
-    limits: Mapping[budget.Limit, int]
-    resize_interval_s: float
-    num_to_keep: int | None
-    heartbeat_timeout_s: float
-    hold_timeout_s: float
-    lease_s: float
-    finish_uploads_s: float
-    commit_timeout_s: float
-    start_settle_s: float
-    unit_wait_s: float
-    tiers: tuple[Tier, ...] = ()
-    notice_window_s: float = 0.0
-    replacement_wait_s: float = 0.0
-    hang_timeout_s: float | None = None
-    first_step_timeout_s: float = 600.0
-    # by which checkpoints are kept
-    score: Score | None = None
-    agents_per_unit: int = 1
-    on_slices: bool = False
-    budget_window_s: float | None = None
-    quarantine: Quarantine | None = None
-    wall_ahead_s: float = 0.0
-    # in [0, 1), drawn by the executor
-    jitter: float = 0.0
 
 
 @dataclass(slots=True)

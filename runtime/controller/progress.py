@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass, field
 from heapq import heappop, heappush
 
 
+@dataclass(slots=True, eq=False)
 class Progress:
     """How far each rank is, and how far the slowest of those that have not finished."""
 
-    __slots__ = ("_at", "_finished", "_marks", "watermarks")
+    world_size: InitVar[int]
+    index: InitVar[int]
+    watermarks: list[int] = field(init=False)
+    _finished: set[int] = field(default_factory=set)
+    # watermark -> how many unfinished ranks are there
+    _at: dict[int, int] = field(init=False)
+    # a heap of the keys of `_at`; an empty one goes once it is on top
+    _marks: list[int] = field(init=False)
 
-    def __init__(self, world_size: int, index: int) -> None:
-        self.watermarks = [index] * world_size
-        self._finished: set[int] = set()
-        # watermark -> how many unfinished ranks are there
-        self._at = {index: world_size}
-        # a heap of the keys of `_at`; an empty one goes once it is on top
-        self._marks = [index]
+    def __post_init__(self, world_size: int, index: int) -> None:
+        self.watermarks, self._at, self._marks = [index] * world_size, {index: world_size}, [index]
 
     def reach(self, rank: int, index: int) -> None:
         before = self.watermarks[rank]

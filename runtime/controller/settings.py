@@ -1,58 +1,46 @@
-"""The controller's settings from the user's configuration. Pure."""
+"""What the controller works by: the user's configuration, and what the driver found when it began. Pure."""
 
 from __future__ import annotations
 
-from shaketable.runtime import config as cf
+from dataclasses import dataclass
+
 from shaketable.runtime.checkpoints.retention import Score
-from shaketable.runtime.config import RunConfig, ScalingConfig
-from shaketable.runtime.controller import Settings
-from shaketable.runtime.controller.model import Tier
+from shaketable.runtime.config import FailureConfig, RunConfig, ScalingConfig
 from shaketable.runtime.controller.scaling import Bounds
 
 
-def settings_of(
-    config: RunConfig, scaling: ScalingConfig, *, jitter: float, wall_ahead_s: float, agents_per_unit: int | None = None
-) -> Settings:
-    """`jitter` in [0, 1) spreads the waits of runs that failed together; `wall_ahead_s` is as in Settings.
-    `agents_per_unit`: None for what the configuration says, which is one, or the workers of a TPU slice."""
-    failure, kept = config.failure_config, config.checkpoint_config
-    attribute = kept.checkpoint_score_attribute
-    return Settings(
-        bounds=Bounds(scaling.min_workers, scaling.max_workers),
-        limits={
-            "max_failures": failure.max_failures,
-            "max_preemption_failures": failure.max_preemption_failures,
-            "max_start_failures": failure.max_start_failures,
-            "max_failures_without_progress": failure.max_failures_without_progress,
-        },
-        resize_interval_s=scaling.elastic_resize_monitor_interval_s,
-        num_to_keep=kept.num_to_keep,
-        heartbeat_timeout_s=config.heartbeat_timeout_s,
-        hold_timeout_s=config.hold_timeout_s,
-        lease_s=config.driver_lease_s,
-        finish_uploads_s=config.finish_uploads_s,
-        commit_timeout_s=config.commit_timeout_s,
-        start_settle_s=config.start_settle_s,
-        unit_wait_s=config.unit_wait_s,
-        tiers=tuple(_tier(tier) for tier in failure.tiers),
-        notice_window_s=config.notice_window_s,
-        replacement_wait_s=config.replacement_wait_s,
-        hang_timeout_s=config.hang_timeout_s,
-        first_step_timeout_s=config.first_step_timeout_s,
-        score=Score(attribute, kept.checkpoint_score_order) if attribute is not None else None,
-        agents_per_unit=scaling.workers_per_unit if agents_per_unit is None else agents_per_unit,
-        on_slices=scaling.slice is not None,
-        budget_window_s=failure.budget_window_s,
-        quarantine=failure.node_quarantine,
-        wall_ahead_s=wall_ahead_s,
-        jitter=jitter,
-    )
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`agents_per_unit`: the workers of a TPU slice, elsewhere 1; the simulation has larger units too. `jitter` in
+    [0, 1) spreads the waits of runs that failed together. `wall_ahead_s`: how far the driver's wall clock is ahead of
+    the clock whose `now` the controller is given, measured once, when the driver began."""
 
+    config: RunConfig
+    scaling: ScalingConfig
+    agents_per_unit: int
+    jitter: float = 0.0
+    wall_ahead_s: float = 0.0
 
-def _tier(tier: cf.Tier) -> Tier:
-    return Tier(
-        name=tier.name,
-        selector=tuple(sorted(tier.label_selector.items())),
-        limits={"max_failures": tier.max_failures, "max_preemption_failures": tier.max_preemption_failures},
-        capacity_timeout_s=tier.capacity_timeout_s,
-    )
+    @property
+    def failure(self) -> FailureConfig:
+        return self.config.failure_config
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(self.scaling.min_workers, self.scaling.max_workers)
+
+    @property
+    def on_slices(self) -> bool:
+        """A unit is a TPU slice, reserved on the very hosts that it consists of."""
+        return self.scaling.slice is not None
+
+    @property
+    def num_to_keep(self) -> int | None:
+        return self.config.checkpoint_config.num_to_keep
+
+    @property
+    def score(self) -> Score | None:
+        """By which checkpoints are kept; None: by age."""
+        kept = self.config.checkpoint_config
+        attribute = kept.checkpoint_score_attribute
+        return None if attribute is None else Score(attribute, kept.checkpoint_score_order)

@@ -54,6 +54,7 @@ from enum import StrEnum
 from typing import Literal, get_args
 
 from shaketable.runtime.controller import events as ev
+from shaketable.runtime.errors import ShaketableError
 
 
 class State(StrEnum):
@@ -279,7 +280,7 @@ LATE: tuple[Kind, ...] = (ev.UnitPlaced, ev.AgentReady, ev.AgentLost, ev.AgentFa
 Transition = tuple[State, Kind | Condition, State]
 
 
-class IllegalEvent(Exception):
+class IllegalEvent(ShaketableError):
     """The event cannot happen in this state, or its handler left the tables: a bug in the runtime."""
 
 

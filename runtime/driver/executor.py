@@ -1,8 +1,8 @@
 """The executor: does what the controller says, and tells it what happened. One thread, one loop, one run.
 
 Commands are executed strictly in order, and what follows an AppendRecord waits until the record is durable; meanwhile
-events keep being handled and their commands queue up behind. The log is written on a thread of its own, Ray is talked
-to on another (`leases.py`); agents are heard and commanded over connections of our own, because Ray reports a lost
+events keep being handled and their commands queue up behind. The log is written on a thread of its own, places are had
+on another (`placement.py`); agents are heard and commanded over connections of our own, because Ray reports a lost
 node 14 s late and a broken connection shows it at once.
 """
 
@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shaketable.runtime import ray_internals
 from shaketable.runtime.agent import stacks
 from shaketable.runtime.agent.loop import AgentSpec
 from shaketable.runtime.clocks import as_wall_s
@@ -33,9 +32,7 @@ from shaketable.runtime.controller import events as ev
 from shaketable.runtime.driver.chores import Chores
 from shaketable.runtime.driver.doorkeeper import PAUSE_S, Doorkeeper
 from shaketable.runtime.driver.pipeline import Pipeline
-from shaketable.runtime.driver.placement import Leases
-from shaketable.runtime.driver.reservations import SliceReservations
-from shaketable.runtime.driver.slice_demand import RaysCoordinator, SliceDemand, bundle_of
+from shaketable.runtime.driver.placement import Ask, Nodes
 from shaketable.runtime.errors import Fenced, InternalError, LogViolation, NumberTaken, StorageError
 from shaketable.runtime.log.metrics import decode
 from shaketable.runtime.log.records import AnyRecord, AttemptEnded
@@ -87,8 +84,8 @@ class _Round:
 class Executor:
     """Runs one term of one run; `run()` returns how it ended."""
 
-    def __init__(self, job: Job, config: RunConfig, settings: Settings, log: RunLog) -> None:
-        self._job, self._config, self._settings, self._log = job, config, settings, log
+    def __init__(self, job: Job, config: RunConfig, settings: Settings, log: RunLog, nodes: Nodes) -> None:
+        self._job, self._config, self._settings, self._log, self._nodes = job, config, settings, log, nodes
         self.controller = Controller(settings, log.state)
         self._queue: queue.SimpleQueue[ev.Event | _Call] = queue.SimpleQueue()
         self._pipeline = Pipeline(self._execute, self._append)
@@ -114,27 +111,22 @@ class Executor:
     # ---- the loop
 
     def run(self) -> ev.FinishRun:
-        host = ray_internals.node_ip()
+        host = self._nodes.host()
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(socket.create_server((host, 0)))
             spec = AgentSpec(host, listener.getsockname()[1], self._secret, 0, 0)
-            self._leases = Leases(self._post, spec, self._job.bundle, self._slices())
+            job = self._job
+            ask = Ask(self._post, spec, job.bundle, job.slices, self._run_key, self._warn)
+            self._placement = self._nodes.placement(ask)
             self._prepare(listener)
             stack.callback(self._close)
             # first of all, before anybody else can say anything
             self._post(ev.Begin())
             stack.enter_context(self._signals())
-            self._leases.start(self._guarded)
+            self._placement.start(self._guarded)
             while self._outcome is None:
                 self._turn()
             return self._outcome
-
-    def _slices(self) -> SliceReservations | None:
-        shape = self._job.slices
-        if shape is None:
-            return None
-        demand = SliceDemand(RaysCoordinator(f"shaketable-{self._run_key}"), bundle_of(shape), self._warn)
-        return SliceReservations(shape, self._job.bundle, demand)
 
     def _prepare(self, listener: socket.socket) -> None:
         for sock in (self._wake_in, self._wake_out, listener):
@@ -263,7 +255,7 @@ class Executor:
             with contextlib.suppress(ChannelClosed):
                 peer.channel.flush()
         self._wait_for_goodbyes()
-        self._leases.close(_GOODBYE_S)
+        self._placement.close(_GOODBYE_S)
         self._log_calls.put(None)
         self._chores.close(_GOODBYE_S)
         self._selector.close()
@@ -325,11 +317,11 @@ class Executor:
                 if at_s is not None:
                     self._timers[name] = at_s
             case ev.RequestUnit(unit, selector, avoid):
-                self._leases.request(unit, selector, avoid)
+                self._placement.request(unit, selector, avoid)
             case ev.ProbeUnit(unit):
-                self._leases.probe(unit)
+                self._placement.probe(unit)
             case ev.LookAtNodes():
-                self._leases.look_at_nodes()
+                self._placement.look_at_nodes()
             case ev.ReleaseUnit(unit):
                 self._release(unit)
             case ev.StartAttempt():
@@ -372,7 +364,7 @@ class Executor:
         for peer in [peer for peer in self._peers.values() if peer.unit == unit]:
             self._send(peer, msg.Shutdown(final=False))
             self._forget(peer)
-        self._leases.release(unit)
+        self._placement.release(unit)
 
     def _start_attempt(self, command: ev.StartAttempt) -> None:
         self._rounds.clear()
@@ -521,10 +513,10 @@ class Executor:
             return
         self._forget(peer)
         if not peer.ready:
-            self._leases.retry(peer.agent)
+            self._placement.retry(peer.agent)
             self._feed(ev.AgentFailed(peer.unit, peer.unfit or detail))
         else:
-            self._leases.lost(peer.agent)
+            self._placement.lost(peer.agent)
             why = peer.unfit or detail
             self._feed(ev.AgentLost(peer.agent, f"the agent on node {peer.node_id[:8]} is lost: {why}"))
 
@@ -551,27 +543,11 @@ def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:
     match message:
         case msg.Ready():
             return ev.AgentReady(peer.agent, peer.unit, peer.node_id, peer.place)
-        case msg.Entered(attempt=attempt, rank=rank):
-            return ev.WorkerEntered(attempt, rank)
-        case msg.Finished(attempt=attempt, rank=rank):
-            return ev.WorkerFinished(attempt, rank)
-        case msg.Failed(attempt=attempt, rank=rank):
-            return ev.WorkerFailed(
-                attempt, rank, message.detail, message.error, message.signal, message.collateral, message.fatal
-            )
-        case msg.CheckpointCorrupt(attempt=attempt, rank=rank, checkpoint=checkpoint, detail=detail, outage=outage):
-            return ev.CheckpointCorrupt(attempt, rank, checkpoint, detail, outage)
+        case msg.WorkerEvent():
+            return message
         case msg.Stopped(attempt=attempt):
             return ev.WorkersStopped(attempt, peer.rank)
         case msg.Report(attempt=attempt, rank=rank, index=index, metrics=metrics):
             uploading = message.directory is not None
             return ev.ReportReceived(attempt, rank, index, decode(metrics), uploading=uploading)
-        case msg.Uploaded(attempt=attempt, rank=rank, index=index, files=files):
-            return ev.UploadFinished(attempt, rank, index, tuple(files))
-        case msg.UploadFailed(attempt=attempt, rank=rank, index=index, detail=detail):
-            return ev.UploadFailed(attempt, rank, index, detail, message.outage)
-        case msg.HoldAnswer(attempt=attempt, rank=rank, returned=returned):
-            return ev.HoldAnswered(attempt, rank, returned)
-        case msg.HoldReached(attempt=attempt, rank=rank, index=index):
-            return ev.HoldReached(attempt, rank, index)
     return None

@@ -15,17 +15,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
-from ray import ObjectRef
-from ray.actor import ActorHandle
 
-from shaketable.runtime.errors import ConfigurationError
+from shaketable.runtime.errors import ConfigurationError, ShaketableError
 from shaketable.runtime.text import described
 
 # bytes: a larger one is not loaded for a trial
 _LOADED_MOST = 64 * 1024**2
 
 
-class _OfRay(Exception):
+class _OfRay(ShaketableError):
     """Something that only a Ray worker can use."""
 
     def __init__(self, target_kind: object) -> None:
@@ -44,8 +42,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
 
 
 def _rays_own() -> tuple[type, ...]:
-    data = sys.modules.get("ray.data")
-    return (ActorHandle, ObjectRef, *([data.Dataset] if data is not None else []))
+    """Who has not imported Ray has nothing of it."""
+    ray, data = sys.modules.get("ray"), sys.modules.get("ray.data")
+    handles = [ray.actor.ActorHandle, ray.ObjectRef] if ray is not None else []
+    return (*handles, *([data.Dataset] if data is not None else []))
 
 
 def pickled(backend: object, function: Callable[..., Any], config: object) -> bytes:

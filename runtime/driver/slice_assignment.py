@@ -6,11 +6,15 @@ that the next best is tried and not the same one for ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shaketable.runtime.controller.events import UnitId
+from shaketable.runtime.tpu import slices
+from shaketable.runtime.tpu.labels import Selector
+from shaketable.runtime.tpu.seen_nodes import SeenNode, as_host
 from shaketable.runtime.tpu.slices import SHOWN, Count, LeftOut, WholeSlice
+from shaketable.runtime.tpu.topology import SliceShape
 
 # Ray reserves free chips within a second; after this, somebody else has them
 RESERVED_WITHIN_S = 10.0
@@ -84,3 +88,37 @@ class Allotment:
             return True
         del self._excluded[slice_.node_ids]
         return False
+
+
+@dataclass(slots=True)
+class SliceAssignment:
+    """The slices of one run, as they are seen now. `bundle`: the resources of one worker; `selector`: the labels of all
+    hosts of the slices that it may have now. Its holder changes it in place, from one thread."""
+
+    shape: SliceShape
+    bundle: dict[str, float]
+    allotment: Allotment = field(default_factory=Allotment)
+    selector: Selector = ()
+    _seen: Count = field(default_factory=lambda: Count(()))
+
+    def ask(self, unit: UnitId, selector: Selector, avoid: tuple[str, ...]) -> None:
+        """All units of a run are on one tier: what was held on another has been given back."""
+        self.selector = selector
+        self.allotment.ask(unit, avoid)
+
+    def look(self, nodes: Iterable[SeenNode], free: Mapping[str, float], now: float) -> tuple[str, ...]:
+        """Count again, `free`: node -> chips that nobody holds. Returns why slices that there are do not count."""
+        held = self._held()
+        hosts = [as_host(n, free.get(n.node_id, 0.0) + held.get(n.node_id, 0.0), self.selector) for n in nodes]
+        self._seen = slices.count(hosts, self.shape)
+        return self.allotment.reasons(self._seen, now)
+
+    def give(self, now: float) -> list[tuple[UnitId, tuple[str, ...]]]:
+        """To units that wait the nodes of their workers, in the order of the hosts' worker ids."""
+        each = self.shape.workers_per_host(self.bundle["TPU"])
+        given = self.allotment.give(self._seen, now)
+        return [(unit, tuple(node for node in slice_.node_ids for _ in range(each))) for unit, slice_ in given]
+
+    def _held(self) -> Mapping[str, float]:
+        nodes = (node for slice_ in self.allotment.given.values() for node in slice_.node_ids)
+        return dict.fromkeys(nodes, float(self.shape.chips_per_host))

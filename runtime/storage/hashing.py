@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import xxhash
 
-from shaketable.runtime.errors import StorageError
+from shaketable.runtime.errors import ShaketableError, StorageError
 
 # bytes; a copying thread holds one buffer of at most this size
 CHUNK = 4 << 20
@@ -47,7 +47,7 @@ def new_buffer(largest: int) -> memoryview:
     return memoryview(bytearray(max(4096, min(CHUNK, largest + 1))))
 
 
-class CannotWrite(OSError):
+class CannotWrite(ShaketableError, OSError):
     """The target of a copy could not be written. (Any other OSError of a copy is its source's.)"""
 
 

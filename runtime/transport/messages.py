@@ -168,40 +168,6 @@ class Retried(Message, frozen=True, kw_only=True, tag="retried"):
     counts: dict[str, int]
 
 
-class Entered(Message, frozen=True, kw_only=True, tag="entered"):
-    attempt: int
-    rank: int
-
-
-class Finished(Message, frozen=True, kw_only=True, tag="finished"):
-    attempt: int
-    rank: int
-
-
-class Failed(Message, frozen=True, kw_only=True, tag="failed"):
-    """The worker ended without finishing. From the worker: its exception; from the agent, once it is reaped. `fatal`:
-    every other attempt would end like this."""
-
-    attempt: int
-    rank: int
-    detail: str
-    error: str | None = None
-    signal: int | None = None
-    collateral: bool = False
-    fatal: bool = False
-
-
-class CheckpointCorrupt(Message, frozen=True, kw_only=True, tag="broken"):
-    """The checkpoint that this rank was to resume from differs from its commit, also when it is read again; or with
-    `outage`, it could not be read at all."""
-
-    attempt: int
-    rank: int
-    checkpoint: str
-    detail: str
-    outage: bool = False
-
-
 class Stopped(Message, frozen=True, kw_only=True, tag="stopped"):
     """No worker of the attempt is left here."""
 
@@ -228,33 +194,6 @@ class Report(Message, frozen=True, kw_only=True, tag="report"):
     staged: bool = False
 
 
-class Uploaded(Message, frozen=True, kw_only=True, tag="uploaded"):
-    attempt: int
-    rank: int
-    index: int
-    files: list[File]
-
-
-class UploadFailed(Message, frozen=True, kw_only=True, tag="upload_failed"):
-    attempt: int
-    rank: int
-    index: int
-    detail: str
-    outage: bool = False
-
-
-class HoldAnswer(Message, frozen=True, kw_only=True, tag="hold_answer"):
-    attempt: int
-    rank: int
-    returned: int
-
-
-class HoldReached(Message, frozen=True, kw_only=True, tag="hold_reached"):
-    attempt: int
-    rank: int
-    index: int
-
-
 class Contribution(Message, frozen=True, kw_only=True, tag="contribution"):
     """The rank has entered round `round` of the control collective; rank 0's `data` is what all will get."""
 
@@ -262,6 +201,79 @@ class Contribution(Message, frozen=True, kw_only=True, tag="contribution"):
     rank: int
     round: int
     data: bytes = b""
+
+
+# ---- what a worker did, or what its agent says of it; to the driver, and there the controller's events ----------
+
+
+class WorkerEvent(msgspec.Struct, frozen=True, gc=False, tag_field="kind", omit_defaults=True):
+    """About a worker of `attempt`. One about an attempt that is over came late."""
+
+    attempt: int
+
+
+class WorkerEntered(WorkerEvent, frozen=True, gc=False, tag="entered"):
+    """The worker is about to call the training function."""
+
+    rank: int
+
+
+class WorkerFinished(WorkerEvent, frozen=True, gc=False, tag="finished"):
+    """The training function returned."""
+
+    rank: int
+
+
+class WorkerFailed(WorkerEvent, frozen=True, gc=False, tag="failed"):
+    """The worker ended without finishing: told by the worker with its exception, by the agent once it is reaped.
+    `error` is its traceback if it raised; `signal` what killed it, if any. `collateral`: it may only be the echo of a
+    peer's end (broken collective, reset connection, SIGABRT). `fatal`: every attempt would fail like this."""
+
+    rank: int
+    detail: str
+    error: str | None = None
+    signal: int | None = None
+    collateral: bool = False
+    fatal: bool = False
+
+
+class CheckpointCorrupt(WorkerEvent, frozen=True, gc=False, tag="broken"):
+    """What `rank` was to resume from is not what was committed; the storage gave it twice (`detail`). With `outage`,
+    the storage or the node's disk has failed for too long."""
+
+    rank: int
+    checkpoint: str
+    detail: str
+    outage: bool = False
+
+
+class UploadFinished(WorkerEvent, frozen=True, gc=False, tag="uploaded"):
+    rank: int
+    index: int
+    files: tuple[File, ...]
+
+
+class UploadFailed(WorkerEvent, frozen=True, gc=False, tag="upload_failed"):
+    """`outage`: it has been tried for `storage_outage_s`, and the staged files are kept."""
+
+    rank: int
+    index: int
+    detail: str
+    outage: bool = False
+
+
+class HoldAnswered(WorkerEvent, frozen=True, gc=False, tag="hold_answer"):
+    """The rank has returned from `returned` reports (a report index) and waits inside its next one."""
+
+    rank: int
+    returned: int
+
+
+class HoldReached(WorkerEvent, frozen=True, gc=False, tag="hold_reached"):
+    """The rank waits inside the report at which all were to stop."""
+
+    rank: int
+    index: int
 
 
 # ---- agent <-> fork server -----------------------------------------------------------------------------------
@@ -313,16 +325,16 @@ AnyMessage = (
     | Unfit
     | Beat
     | Retried
-    | Entered
-    | Finished
-    | Failed
+    | WorkerEntered
+    | WorkerFinished
+    | WorkerFailed
     | CheckpointCorrupt
     | Stopped
     | Stacks
     | Report
-    | Uploaded
+    | UploadFinished
     | UploadFailed
-    | HoldAnswer
+    | HoldAnswered
     | HoldReached
     | Contribution
     | Warm
@@ -348,7 +360,7 @@ def _as_utf8(value: Any) -> Any:
         return told(value)
     if isinstance(value, dict):
         return {key: _as_utf8(item) for key, item in value.items()}
-    return [_as_utf8(item) for item in value] if isinstance(value, list) else value
+    return [_as_utf8(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def decode(data: bytes | bytearray | memoryview) -> AnyMessage:

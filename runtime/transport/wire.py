@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 
+from shaketable.runtime.errors import ShaketableError
 from shaketable.runtime.transport.messages import AnyMessage, decode, encode
 
 _LENGTH = struct.Struct(">I")
@@ -20,7 +21,7 @@ _NONCE = 32
 _HANDSHAKE_S = 10.0
 
 
-class ChannelClosed(ConnectionError):
+class ChannelClosed(ShaketableError, ConnectionError):
     """The other end is gone."""
 
 

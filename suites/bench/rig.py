@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.events import (
     AnyEvent,
     AttemptStarted,
@@ -40,7 +41,7 @@ LOOK_S = 2.0
 NAME = "bench"
 
 
-class BenchError(Exception):
+class BenchError(ChaosError):
     """Something that was waited for did not come; names it, and the log in which to look."""
 
 

@@ -41,7 +41,6 @@ def application() -> Typer:
         incident_commands,
         money_commands,
         preflight_command,
-        report_command,
         schema_command,
     )
     from shaketable.suites.command.commands import app

@@ -148,6 +148,7 @@ def root(
 shaketable run                                              the gate, with a canary that must fail
 shaketable run worker-crash node-sigkill                    two experiments by name
 shaketable run --all --cluster simulated                    the whole catalogue, in virtual time
+shaketable run --all --cluster processes                    the same with real processes, without Ray
 shaketable run --tag node --jobs 2 --seed 7                 all experiments with a tag
 shaketable run --fail-fast --quiet                          stop at the first red one; print little
 shaketable run my-experiment.yaml --var nodes=4             your file, with one key overridden
@@ -176,7 +177,7 @@ def run(
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Where to run: local, simulated, or attach:ADDRESS (a Ray cluster)."),
+        typer.Option(metavar="NAME", help="Where to run: local, processes, simulated, or attach:ADDRESS (of Ray)."),
     ] = None,
     seed: Annotated[
         int | None,

@@ -76,7 +76,7 @@ def _ray() -> Iterator[Check]:
 
 def _system() -> Iterator[Check]:
     good = sys.platform == "linux" and hasattr(os, "pidfd_open")
-    advice = "" if good else "use Linux 5.3 or later: local clusters need its signals"
+    advice = "" if good else "use Linux 5.3 or later: clusters of processes and local ones need its signals"
     yield Check("system", "ok" if good else "wrong", f"{platform.system()} {platform.release()}", advice)
 
 

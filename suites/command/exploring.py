@@ -77,13 +77,13 @@ def explore_chunk(seed: int, first: int, count: int, mutant: str = "") -> Explor
     return done
 
 
-def _take(done: Explored, number: int, outcome: draw.Outcome) -> None:
+def _take(done: Explored, number: int, result: draw.ScheduleResult) -> None:
     done.schedules += 1
-    done.faults.update(outcome.landed)
-    done.transitions.update(outcome.transitions)
-    if outcome.violation is not None:
+    done.faults.update(result.landed)
+    done.transitions.update(result.transitions)
+    if result.violation is not None:
         done.violated += 1
-        done.violations.append(Violation(number, outcome.violation))
+        done.violations.append(Violation(number, result.violation))
 
 
 @contextmanager

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.errors import ChaosError, ExperimentError
 from shaketable.chaos.experiment import documents
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 SUFFIXES = (".yaml", ".yml")
-# A tag of experiments that not everything can run -> the key that decides, what they need it to be, and why.
+# A tag of experiments that not everything can run -> the key that decides, what it may be for them, and why.
 NEEDS = {
-    "bundled": ("subject", "bundled", "they need the bundled runtime"),
-    "processes": ("cluster", "local", "they need real processes"),
+    "bundled": ("subject", ("bundled",), "they need the bundled runtime"),
+    "processes": ("cluster", ("local", "processes"), "they need real processes"),
 }
 
 
-class UsageError(Exception):
+class UsageError(ChaosError):
     """The user asked for something that cannot be; the message says what, and what to do. Exit code 2."""
 
 
@@ -94,7 +94,7 @@ def suited(entries: Sequence[Entry], variables: Mapping[str, str]) -> tuple[list
     """Those that can say something on this subject and cluster, and a line about those that cannot, by their tag."""
     notes = []
     for tag, (key, needed, why) in NEEDS.items():
-        others = [e for e in entries if tag in e.tags and e.value(key, variables) not in ("", needed)]
+        others = [e for e in entries if tag in e.tags and e.value(key, variables) not in ("", *needed)]
         if others:
             notes.append(f"skipped {', '.join(entry.name for entry in others)}: {why}")
         entries = [entry for entry in entries if entry not in others]

@@ -23,7 +23,7 @@ from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants import INVARIANTS
 from shaketable.chaos.plan import Configuration, Expect, Finding, Judgement
 from shaketable.chaos.verdict.judge import CARRIED_OUT
-from shaketable.reports.results import KnownDeviation, Outcome, Result
+from shaketable.reports.results import KnownDeviation, Result, ResultVerdict
 from shaketable.suites.gate import catalogue
 from shaketable.suites.gate.catalogue import Entry, UsageError
 
@@ -57,7 +57,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settled:
     """A judgement in the light of what is known."""
 
-    verdict: Outcome
+    verdict: ResultVerdict
     reason: str
     known: tuple[KnownDeviation, ...] = ()
 
@@ -149,7 +149,7 @@ def settle(judgement: Judgement, deviations: Sequence[Deviation], where: str) ->
         return Settled(judgement.verdict, judgement.reason)
     if not new and not gone:
         return Settled("KNOWN", "; ".join(_said(point) for _, point in known), listed)
-    verdict: Outcome = "INVALID" if new and all(point.invariant == CARRIED_OUT for point in new) else "FAIL"
+    verdict: ResultVerdict = "INVALID" if new and all(point.invariant == CARRIED_OUT for point in new) else "FAIL"
     said = [*map(_said, new), *(_no_longer(deviation, where) for deviation in gone)]
     return Settled(verdict, "; ".join(said), listed)
 

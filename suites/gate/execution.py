@@ -81,10 +81,8 @@ def trials(entry: Entry, variables: Mapping[str, str], mutant: str = "", canary:
     """The experiment of a file and, where the mutant `canary` is played with it, that one too, which breaks our own
     runtime. Raises UsageError for whatever is wrong with either, before anything is started."""
     made = [Trial(entry.name, _loaded(entry, variables), entry.tags, mutant)]
-    if mutant and made[0].configuration.cluster == "simulated" and mutants.MUTANTS[mutant].tried == "local":
-        raise UsageError(
-            f"--mutant {mutant} breaks a part of the runtime that the simulation does not run: use --cluster local"
-        )
+    if mutant and (why := _not_run(mutants.MUTANTS[mutant], made[0].configuration.cluster)):
+        raise UsageError(f"--mutant {mutant} breaks a part of the runtime that {why}")
     if canary and mutants.MUTANTS[canary].experiment == entry.name:
         ours = _loaded(entry, {**variables, "subject": "bundled"})
         made.append(Trial(mutants.canary_name(canary), ours, entry.tags, canary, canary=True))
@@ -100,6 +98,15 @@ def repeated(trials: Sequence[Trial], times: int) -> list[Trial]:
         for trial in trials
         for repeat in range(1, 2 if trial.canary else times + 1)
     ]
+
+
+def _not_run(mutant: mutants.Mutant, cluster: str) -> str:
+    """Why it would be planted in vain; empty: it would not."""
+    if cluster == "simulated" and mutant.tried in ("processes", "local"):
+        return f"the simulation does not run: use --cluster {mutant.tried}"
+    if cluster == "processes" and mutant.tried == "local":
+        return "only Ray uses: use --cluster local"
+    return ""
 
 
 def _loaded(entry: Entry, variables: Mapping[str, str]) -> Prepared:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shaketable.chaos.errors import ChaosError
+
 if TYPE_CHECKING:
     from shaketable.clusters.local.pool import ClusterPool
     from shaketable.reports.results import Result
@@ -33,7 +35,7 @@ MARK = "shaketable.chaos.toolkit"
 SHAKING = "shaketable.suites.gate.shake"
 
 
-class NotPassed(Exception):
+class NotPassed(ChaosError):
     """How an experiment that did not pass fails its pytest item; the result itself is in the item's properties."""
 
 

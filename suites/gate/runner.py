@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 import pytest
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.reports import github
 from shaketable.reports import results as model
 from shaketable.reports.console import Console, canary_line, header, last_line, shown
@@ -115,7 +116,7 @@ def alone(request: Request) -> Request:
     return replace(request, jobs=1)
 
 
-class HarnessError(Exception):
+class HarnessError(ChaosError):
     """Something unexpected in the harness itself; its traceback is in the file `traceback`."""
 
     def __init__(self, error: Exception, folder: Path) -> None:

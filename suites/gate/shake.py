@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.errors import ChaosError, ExperimentError
 from shaketable.chaos.experiment import configuration as configuring
 from shaketable.chaos.history.events import AnyEvent, RunEnded, read_events
 from shaketable.chaos.plan import FaultPlan, Outcome, Plan
@@ -36,7 +36,7 @@ HISTORY, REPORT = "history.jsonl", "report.html"
 FINISHED: deque[Result] = deque(maxlen=1000)
 
 
-class ShakeFailed(AssertionError):
+class ShakeFailed(ChaosError, AssertionError):
     """The verdict was FAIL, or a limit of speed was exceeded. `result` is all of it, and the text reads as in the
     gate's output."""
 
@@ -45,7 +45,7 @@ class ShakeFailed(AssertionError):
         self.result = result
 
 
-class ShakeInvalid(Exception):
+class ShakeInvalid(ChaosError):
     """The verdict was INVALID: nothing was proved, in either direction."""
 
     def __init__(self, result: Result) -> None:

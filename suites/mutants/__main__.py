@@ -19,6 +19,8 @@ from shaketable.suites.mutants.hunting import CONTROL, Caught, Sighted, hunt, ig
 from shaketable.suites.mutants.table import markdown, only_by, write_between_marks
 
 AT_ONCE = 2
+# clusters of real processes
+REAL = ("processes", "local")
 EXAMPLES = """examples:
   python -m shaketable.suites.mutants                       all of them; exit code 1 when one is missed
   python -m shaketable.suites.mutants --only growth-never   one (may be repeated)
@@ -75,7 +77,7 @@ def _all_of_them(wanted: Sequence[Mutant], options: argparse.Namespace) -> Itera
         calls = [pool.submit(hunt, name, options.seed, most.get(name, options.schedules)) for name in names]
         yield from (call.result() for call in _cancelled_at_the_end(pool, calls))
     yield from tested.by_tests([mutant for mutant in wanted if mutant.tried == "tests"], AT_ONCE)
-    yield from real.on_real_clusters([mutant for mutant in wanted if mutant.tried == "local"], AT_ONCE)
+    yield from real.on_real_clusters([mutant for mutant in wanted if mutant.tried in REAL], AT_ONCE)
 
 
 def _line(caught: Caught) -> str:
@@ -108,7 +110,7 @@ def _table(chosen: Sequence[Mutant], options: argparse.Namespace) -> int:
         for call in _cancelled_at_the_end(pool, calls):
             sighted.append(call.result())
             print(f"{sighted[-1].name}: {dict(sighted[-1].by)}", file=sys.stderr, flush=True)
-    local = [mutant for mutant in chosen if mutant.tried == "local"]
+    local = [mutant for mutant in chosen if mutant.tried in REAL]
     text = markdown(sighted, local, options.seed)
     print(text)
     if options.markdown is not None:

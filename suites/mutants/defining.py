@@ -13,6 +13,9 @@ from typing import Any, Literal
 RUNTIME = "shaketable.runtime"
 Patch = Callable[[Any], None]
 
+# processes, local: a cluster of that kind, where the simulation cannot tell
+Place = Literal["simulation", "processes", "local", "tests"]
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -26,7 +29,7 @@ class Mutant:
     module: str
     patch: Patch
     caught_by: tuple[str, ...]
-    tried: Literal["simulation", "local", "tests"] = "simulation"
+    tried: Place = "simulation"
     experiment: str = ""
     within_s: float | None = None
     on_slices: bool = False
@@ -40,7 +43,7 @@ def defect(
     module: str,
     *caught_by: str,
     experiment: str = "",
-    tried: Literal["simulation", "local"] = "simulation",
+    tried: Literal["simulation", "processes", "local"] = "simulation",
     within_s: float | None = None,
     on_slices: bool = False,
     tests: str = "",

@@ -1,4 +1,5 @@
-"""Mutants that only a real cluster can tell: their experiments, run as a user would, several at once."""
+"""Mutants that only real processes can tell: their experiments, run as a user would, several at once, on a cluster of
+processes or, where only Ray has what is broken, on local Ray."""
 
 from __future__ import annotations
 
@@ -48,6 +49,8 @@ def _run(mutant: Mutant, running: set[subprocess.Popen[str]]) -> Caught:
             "shaketable.suites.command.cli",
             "run",
             str(experiment),
+            "--cluster",
+            mutant.tried,
             "--mutant",
             mutant.name,
             "--results",

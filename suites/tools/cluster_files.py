@@ -35,7 +35,7 @@ Path_ = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NodeGroup:
     """A kind of node that can be had in numbers. A replica is `hosts` nodes that come and go together, each with
     `resources` in Ray's names (None: the file does not say). Bounds are in replicas; `wanted` is what the file asks for
     to begin with. `place` is the path of its fields in the file."""
@@ -59,7 +59,7 @@ class ClusterFile:
     kuberay: bool
     place: Path_
     autoscaled: bool
-    groups: tuple[Group, ...]
+    groups: tuple[NodeGroup, ...]
     most_nodes: int | None = None
     lines: Mapping[Path_, int] = field(default_factory=dict)
 
@@ -128,11 +128,11 @@ class _Reader:
         autoscaled = spec.get("enableInTreeAutoscaling") is True
         return ClusterFile(self._path, True, place, autoscaled, tuple(read_), None, self._lines)
 
-    def _worker_group(self, group: Any, place: Path_) -> Group:
+    def _worker_group(self, group: Any, place: Path_) -> NodeGroup:
         if not isinstance(group, dict):
             raise self._wrong(place, "is not a worker group")
         least = self._number(group, "minReplicas", place, 0)
-        return Group(
+        return NodeGroup(
             name=str(group.get("groupName", f"workerGroupSpecs[{place[-1]}]")),
             place=place,
             least=least,
@@ -183,14 +183,14 @@ class _Reader:
         groups = [group for group in read_ if group.name != head or group.most > 0]
         return ClusterFile(self._path, False, (), True, tuple(groups), most, self._lines)
 
-    def _node_type(self, document: dict[str, Any], name: str) -> Group:
+    def _node_type(self, document: dict[str, Any], name: str) -> NodeGroup:
         place: Path_ = ("available_node_types", name)
         values = self._mapping(self._mapping(document, "available_node_types", ()), name, place)
         resources = self._mapping(values, "resources", place)
         # that of the whole cluster
         default = 0 if name == document.get("head_node_type") else NO_LIMIT
         least = self._number(values, "min_workers", place, 0)
-        return Group(
+        return NodeGroup(
             name=name,
             place=place,
             least=least,

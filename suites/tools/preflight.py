@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shaketable.suites.tools.cluster_files import NO_LIMIT, ClusterFile, Group
+from shaketable.suites.tools.cluster_files import NO_LIMIT, ClusterFile, NodeGroup
 
 CAP = "max_workers of the whole cluster"
 
@@ -51,7 +51,7 @@ def problems(file: ClusterFile, wanted: Wanted) -> list[Problem]:
     return [*broken, *_slices(file, groups[0], wanted, whole), *_room(file, groups, whole)]
 
 
-def per_unit(group: Group, wanted: Wanted) -> int:
+def per_unit(group: NodeGroup, wanted: Wanted) -> int:
     """Workers in one replica. Where a Ray cluster YAML does not say what a node has, Ray finds out from its machine
     type: taken as room for one."""
     if group.resources is None:
@@ -61,23 +61,23 @@ def per_unit(group: Group, wanted: Wanted) -> int:
     return group.hosts * min(fits, default=1)
 
 
-def most_units(file: ClusterFile, group: Group) -> int:
+def most_units(file: ClusterFile, group: NodeGroup) -> int:
     """Replicas that it can come to: its maximum, or what it stays at where nothing is added on demand."""
     if group.suspended:
         return 0
     return group.most if file.autoscaled else min(max(group.wanted, group.least), group.most)
 
 
-def _used(file: ClusterFile, wanted: Wanted) -> list[Group]:
+def _used(file: ClusterFile, wanted: Wanted) -> list[NodeGroup]:
     """The groups whose workers one training can have together: all plain nodes, or slices that are alike."""
-    families: dict[int, list[Group]] = {}
+    families: dict[int, list[NodeGroup]] = {}
     for group in file.groups:
         if (unit := per_unit(group, wanted)) > 0:
             families.setdefault(unit if group.hosts > 1 else 0, []).append(group)
     return max(families.values(), key=lambda groups: _workers(file, groups, wanted, file.most_nodes), default=[])
 
 
-def _workers(file: ClusterFile, groups: Sequence[Group], wanted: Wanted, cap: int | None) -> int:
+def _workers(file: ClusterFile, groups: Sequence[NodeGroup], wanted: Wanted, cap: int | None) -> int:
     """The most that there can be. Under a limit for the whole cluster: what other types always keep is taken, then what
     these always keep, then the largest nodes first."""
     most = {group.name: most_units(file, group) for group in groups}
@@ -102,7 +102,7 @@ def _cap_below_minimum(file: ClusterFile) -> Iterator[Problem]:
         yield Problem(file.line(("max_workers",)), CAP, matter, f"max_workers: {kept} or more")
 
 
-def _contradictions(file: ClusterFile, group: Group) -> Iterator[Problem]:
+def _contradictions(file: ClusterFile, group: NodeGroup) -> Iterator[Problem]:
     low, high = file.fields
     if group.least > group.most:
         change = f"{high}: {group.least} or more, or a smaller {low}"
@@ -127,7 +127,7 @@ def _nothing_fits(file: ClusterFile, wanted: Wanted) -> Iterator[Problem]:
         yield _problem(file, group, field, matter, f"{needed} or more on each node")
 
 
-def _in_whole_slices(wanted: Wanted, group: Group) -> Wanted:
+def _in_whole_slices(wanted: Wanted, group: NodeGroup) -> Wanted:
     """The nearest that can be asked for: the maximum rounded down, the minimum up."""
     if group.hosts == 1:
         return wanted
@@ -136,7 +136,7 @@ def _in_whole_slices(wanted: Wanted, group: Group) -> Wanted:
     return replace(wanted, least=min(most, math.ceil(wanted.least / unit) * unit), most=most)
 
 
-def _slices(file: ClusterFile, group: Group, wanted: Wanted, whole: Wanted) -> Iterator[Problem]:
+def _slices(file: ClusterFile, group: NodeGroup, wanted: Wanted, whole: Wanted) -> Iterator[Problem]:
     """Only whole slices can be had, so both bounds have to be multiples of the workers of one."""
     if wanted == whole:
         return
@@ -151,7 +151,7 @@ def _slices(file: ClusterFile, group: Group, wanted: Wanted, whole: Wanted) -> I
     )
 
 
-def _room(file: ClusterFile, groups: list[Group], wanted: Wanted) -> Iterator[Problem]:
+def _room(file: ClusterFile, groups: list[NodeGroup], wanted: Wanted) -> Iterator[Problem]:
     """Where the largest world cannot be had: every limit that stands before it."""
     workers = _workers(file, groups, wanted, file.most_nodes)
     if workers >= wanted.most:
@@ -175,7 +175,7 @@ def _not_autoscaled(file: ClusterFile, workers: int, wanted: Wanted) -> Problem:
     return Problem(line, "enableInTreeAutoscaling", f"{what}{_so(workers, wanted)}", change)
 
 
-def _too_few(file: ClusterFile, groups: list[Group], wanted: Wanted) -> Problem:
+def _too_few(file: ClusterFile, groups: list[NodeGroup], wanted: Wanted) -> Problem:
     """The group with the most workers is the one to enlarge."""
     _, high = file.fields
     chosen = max(groups, key=lambda group: group.most * per_unit(group, wanted))
@@ -185,7 +185,7 @@ def _too_few(file: ClusterFile, groups: list[Group], wanted: Wanted) -> Problem:
     return _problem(file, chosen, high, f"room for {_count(room)}{_so(room, wanted)}", f"{high}: {needed}")
 
 
-def _capped(file: ClusterFile, groups: list[Group], wanted: Wanted, cap: int) -> Iterator[Problem]:
+def _capped(file: ClusterFile, groups: list[NodeGroup], wanted: Wanted, cap: int) -> Iterator[Problem]:
     """What the limit of the whole cluster has to be, whatever the types' own limits are."""
     unlimited = [replace(group, most=NO_LIMIT) if group.most > 0 else group for group in groups]
     limits = groups if _workers(file, groups, wanted, NO_LIMIT) >= wanted.most else unlimited
@@ -209,5 +209,5 @@ def _count(workers: int) -> str:
     return "1 worker" if workers == 1 else f"{workers} workers"
 
 
-def _problem(file: ClusterFile, group: Group, name: str, matter: str, change: str) -> Problem:
+def _problem(file: ClusterFile, group: NodeGroup, name: str, matter: str, change: str) -> Problem:
     return Problem(file.line((*group.place, name)), f"{name} of {group.name}", matter, change)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shaketable.suites.command.report_command import recorded
+from shaketable.suites.command.compare_command import recorded
 from shaketable.suites.gate.outputs import LiveReport
 from shaketable.suites.tools import browser
 

@@ -7,7 +7,7 @@ until it thaws. The worker itself steps in its group (`group.py`); here it is st
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shaketable.chaos.simulation.subject.world import World, Writer
@@ -18,7 +18,7 @@ from shaketable.runtime.log.records import CheckpointCommitted
 
 if TYPE_CHECKING:
     from shaketable.chaos.simulation.subject.driver import SimulatedDriver
-    from shaketable.chaos.simulation.subject.group import Group
+    from shaketable.chaos.simulation.subject.group import WorkerGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,51 +33,41 @@ class Fork:
     resume: CheckpointCommitted | None
 
 
+@dataclass(slots=True, eq=False)
 class Worker:
     """A worker process and its session."""
 
-    __slots__ = (
-        "agent",
-        "alive",
-        "arrived",
-        "blocked",
-        "called",
-        "digest",
-        "finished",
-        "fork",
-        "frozen",
-        "group",
-        "hangs",
-        "hold_at",
-        "holding",
-        "hung",
-        "pid",
-        "raised",
-        "raises",
-        "reached",
-        "requested",
-        "returned",
-        "said",
-        "step",
-        "uploading",
-        "writer",
-    )
+    agent: SimulatedAgent
+    fork: Fork
+    group: WorkerGroup
+    pid: int = field(init=False)
+    writer: Writer = field(init=False)
+    alive: bool = True
+    frozen: bool = False
+    arrived: bool = False
+    finished: bool = False
+    called: bool = False
+    raises: bool = False
+    raised: bool = False
+    hangs: bool = False
+    hung: bool = False
+    # the job's own state
+    step: int = 0
+    digest: str = ""
+    # the last step recorded
+    said: int = 0
+    # the last report returned from
+    returned: int = field(init=False)
+    holding: bool = False
+    reached: bool = False
+    requested: bool = False
+    hold_at: int | None = None
+    blocked: bool = False
+    uploading: bool = False
 
-    def __init__(self, agent: SimulatedAgent, fork: Fork, group: Group) -> None:
-        self.agent, self.fork, self.group = agent, fork, group
-        self.pid = agent.world.pid()
-        self.writer = Writer(agent.world, f"worker-{self.pid}-sim")
-        self.alive, self.frozen, self.arrived, self.finished = True, False, False, False
-        self.called = self.raises = self.raised = self.hangs = self.hung = False
-        # the job's own state
-        self.step, self.digest = 0, ""
-        # the last step recorded
-        self.said = 0
-        # the last report returned from
-        self.returned = fork.first_index - 1
-        self.holding = self.reached = self.requested = False
-        self.hold_at: int | None = None
-        self.blocked = self.uploading = False
+    def __post_init__(self) -> None:
+        self.pid, self.returned = self.agent.world.pid(), self.fork.first_index - 1
+        self.writer = Writer(self.agent.world, f"worker-{self.pid}-sim")
 
     def gone(self) -> bool:
         """What was just said may have come true a trigger, and its fault have taken us."""
@@ -242,10 +232,10 @@ class SimulatedAgent:
 
     # ---- the worker
 
-    def fork(self, fork: Fork, group: Group) -> None:
+    def fork(self, fork: Fork, group: WorkerGroup) -> None:
         worker = self.worker = Worker(self, fork, group)
         group.add(worker)
-        self.world.timeline.later(self.world.draw(self.world.pace.fork), group.enter, worker)
+        self.world.timeline.later(self.world.draw(self.world.pace.fork), group.joining.enter, worker)
 
     def kill(self, attempt: int) -> None:
         worker = self.worker

@@ -6,27 +6,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from shaketable.chaos.history.events import RunEnded
-from shaketable.chaos.plan import Configuration, Outcome
+from shaketable.chaos.plan import Outcome
 from shaketable.chaos.simulation.subject.agent import Fork, SimulatedAgent
-from shaketable.chaos.simulation.subject.group import Group
+from shaketable.chaos.simulation.subject.given import RUN, Given
+from shaketable.chaos.simulation.subject.group import WorkerGroup
 from shaketable.chaos.simulation.subject.leases import SimulatedLeases
 from shaketable.chaos.simulation.subject.process import Process, own
 from shaketable.chaos.simulation.subject.world import EPOCH_S, World, Writer
-from shaketable.chaos.subjects.budgets import failure_config
 from shaketable.chaos.subjects.bundled.log_observer import LogObserver
 from shaketable.clusters.protocol import TIER_LABEL
 from shaketable.runtime.checkpoints.garbage import orphans
-from shaketable.runtime.config import CheckpointConfig, RunConfig, ScalingConfig, as_json
 from shaketable.runtime.controller import Controller, Settings, State
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.controller.settings import settings_of
 from shaketable.runtime.driver.pipeline import Pipeline
 from shaketable.runtime.errors import (
     ConfigurationError,
@@ -37,58 +33,12 @@ from shaketable.runtime.errors import (
     StorageError,
     StorageUnsettled,
 )
-from shaketable.runtime.log.compatibility import recordable
 from shaketable.runtime.log.records import AnyRecord, AttemptEnded
 from shaketable.runtime.log.run_log import RunLog, take_over
 from shaketable.runtime.storage.retries import RetryTotals
 
-RUN = Path("run")
 FROM_SOCKETS = ("hear", "hear_ready", "hear_contribution", "_lose")
 EXIT_CODES: dict[str, int] = {"finished": 0, "failed": 1, "fenced": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a driver is started with. `recorded`: how the log has it."""
-
-    scaling: ScalingConfig
-    run: RunConfig
-    recorded: dict[str, Any]
-
-
-def given(configuration: Configuration, storage_path: str, settings: dict[str, Any]) -> Given:
-    """`settings` go to the RunConfig besides what an experiment has."""
-    scaling = ScalingConfig(
-        num_workers=configuration.num_workers,
-        elastic_resize_monitor_interval_s=configuration.elastic_resize_monitor_interval_s,
-        **on_tpu(configuration),
-    )
-    run = RunConfig(
-        name=str(RUN),
-        storage_path=storage_path,
-        failure_config=failure_config(configuration),
-        checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
-        heartbeat_timeout_s=configuration.heartbeat_timeout_s,
-        hang_timeout_s=configuration.hang_timeout_s,
-        notice_window_s=configuration.notice_window_s,
-        replacement_wait_s=configuration.replacement_wait_s,
-        storage_outage_s=configuration.storage_outage_s,
-        first_step_timeout_s=configuration.first_step_timeout_s,
-        **settings,
-    )
-    return Given(scaling, run, recordable(as_json(scaling, run, configuration.job_config, "simulated")))
-
-
-def on_tpu(configuration: Configuration) -> dict[str, Any]:
-    """What ScalingConfig is told of slices; nothing where there are none."""
-    if not configuration.topology:
-        return {}
-    return {
-        "use_tpu": True,
-        "accelerator_type": configuration.accelerator_type,
-        "topology": configuration.topology,
-        "chips_per_host": configuration.chips_per_host,
-    }
 
 
 class SimulatedDriver:
@@ -118,7 +68,7 @@ class SimulatedDriver:
         self._looked_at = -1
         self._unwatch: Callable[[], None] = lambda: None
         self._signal = 0
-        self._group: Group | None = None
+        self._group: WorkerGroup | None = None
         self.retried = RetryTotals()
         world.timeline.later(world.draw(world.pace.launch), self._open)
 
@@ -167,13 +117,8 @@ class SimulatedDriver:
         assert opening is not None
         self._log_observer.on_record(number, opening)
         world.taken_over(self)
-        settings = settings_of(
-            self._config,
-            self._scaling,
-            jitter=world.rng.random(),
-            wall_ahead_s=EPOCH_S,
-            agents_per_unit=self._hosts if self.leases.slices is None else None,
-        )
+        per_unit = self._hosts if self.leases.slices is None else self._scaling.workers_per_unit
+        settings = Settings(self._config, self._scaling, per_unit, world.rng.random(), EPOCH_S)
         self._begin(settings, log)
 
     def _new_log(self) -> RunLog:
@@ -254,9 +199,9 @@ class SimulatedDriver:
             return
         self.process.frozen = True
         self._frozen_s, self._freezes = self.world.timeline.now, self._freezes + 1
-        self.world.timeline.later(self._config.driver_lease_s, self._lease_over, self._freezes)
+        self.world.timeline.later(self._config.driver_lease_s, self._agents_leave, self._freezes)
 
-    def _lease_over(self, count: int) -> None:
+    def _agents_leave(self, count: int) -> None:
         if self.frozen and self._freezes == count:
             self.leases.run_out()
 
@@ -444,7 +389,7 @@ class SimulatedDriver:
         assert self._controller is not None
         run = self._controller.run
         resume = run.commit_named(command.resume) if command.resume else None
-        group = self._group = Group(self.world, run.term, command.attempt, len(command.members))
+        group = self._group = WorkerGroup(self.world, run.term, command.attempt, len(command.members))
         for rank, number in enumerate(command.members):
             agent = self._peers.get(number)
             if agent is None:

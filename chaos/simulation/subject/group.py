@@ -8,38 +8,25 @@ stands for all of them (`Stepped.since`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from shaketable.chaos import chain
-from shaketable.chaos.faults.disturbances import FailStart, FailUpload
-from shaketable.chaos.history.events import Resumed, Stepped, UploadStarted, WorkerFinished, WorkerStarted
+from shaketable.chaos.history.events import Stepped, UploadStarted, WorkerFinished
 from shaketable.chaos.simulation.subject.agent import Worker
-from shaketable.chaos.simulation.subject.storage import STATE_FILE, Answer, Content, NotRestored
+from shaketable.chaos.simulation.subject.joining import Joining, wait
+from shaketable.chaos.simulation.subject.storage import Content
+from shaketable.chaos.simulation.subject.uploads import Uploads
 from shaketable.chaos.simulation.subject.world import World
-from shaketable.runtime.backends import jax
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.log.records import CheckpointCommitted
-from shaketable.runtime.log.run_state import checkpoint_name
-
-# What every simulated TPU host has in its environment from an earlier run.
-INHERITED = {
-    "MEGASCALE_COORDINATOR_ADDRESS": "gone",
-    "MEGASCALE_PORT": "1",
-    "MEGASCALE_NUM_SLICES": "9",
-    "MEGASCALE_SLICE_ID": "8",
-    "MEGASCALE_TRANSPORT_TYPE": "stale",
-}
 
 
-class Group:
+class WorkerGroup:
     def __init__(self, world: World, term: int, attempt: int, world_size: int) -> None:
         self.world, self.term, self.attempt, self.world_size = world, term, attempt, world_size
         self.workers: list[Worker] = []
+        self.joining, self.uploads = Joining(self), Uploads(self)
         self.broken = False
         # everybody has arrived at the collective
         self.stepping = False
-        # how many ranks have come to the two rounds of the control collective
-        self._entered = self._met = 0
         # the last step that everybody has done and returned from
         self._at = 0
         # in the middle of it
@@ -49,7 +36,7 @@ class Group:
         # frozen, or on a frozen node
         self._halted: set[Worker] = set()
         # inside a report: uploading, or held
-        self._busy: set[Worker] = set()
+        self.busy: set[Worker] = set()
         # reports that the group has come to and the rank has not made yet
         self._owing: dict[Worker, int] = {}
         # to raise or to hang at its next report
@@ -72,106 +59,13 @@ class Group:
     def add(self, worker: Worker) -> None:
         self.workers.append(worker)
         if worker.fork.resume is not None:
-            self._fetch(worker, worker.fork.resume)
-
-    def _fetch(self, worker: Worker, given: CheckpointCommitted) -> None:
-        """The agent restores while the worker starts, and tells of what is broken at once."""
-        try:
-            self.world.checkpoints.restore(given)
-        except NotRestored as error:
-            broken = ev.CheckpointCorrupt(self.attempt, worker.fork.rank, given.checkpoint, str(error))
-            self.world.timeline.later(self.world.draw(self.world.pace.restore), worker.agent.up, broken)
-
-    def enter(self, worker: Worker) -> None:
-        """The process is there: it is about to call the training function, once all the others are."""
-        if not worker.runs:
-            self._wait(worker, self.enter)
-            return
-        if self.world.rng.random() < self.world.chance.start:
-            self.world.failed_by_itself(FailStart.name, worker)
-            self._raise(worker, "RuntimeError: the backend could not be started")
-            return
-        worker.agent.up(ev.WorkerEntered(worker.fork.attempt, worker.fork.rank))
-        worker.agent.contribute(self._all_entered)
-
-    def _all_entered(self) -> None:
-        """In the driver, through which the ranks find each other: so nobody is in the function before all can be."""
-        self._entered += 1
-        if self._entered == self.world_size:
-            for worker in self.workers:
-                worker.agent.down(worker.agent.tell, self.attempt, "call")
+            self.joining.fetch(worker, worker.fork.resume)
 
     def call(self, worker: Worker) -> None:
-        """The training function."""
-        if not worker.runs:
-            self._wait(worker, self.call)
-            return
-        fork, pace, node = worker.fork, self.world.pace, worker.agent.node
-        worker.called = True
-        worker.writer.say(
-            WorkerStarted,
-            term=fork.term,
-            attempt=fork.attempt,
-            rank=fork.rank,
-            world_size=fork.world_size,
-            node_id=node.node_id,
-            pid=worker.pid,
-            resume=fork.resume.checkpoint if fork.resume else None,
-            slice=node.slice,
-            host=node.worker,
-            topology=node.topology,
-            pod_type=node.pod_type,
-            megascale=self._megascale(fork.rank) if node.slice else None,
-        )
-        took = self.world.draw(pace.enter) + (self.world.draw_slow(pace.restore) if fork.resume else 0.0)
-        self.world.timeline.later(took, self._resume, worker)
+        """The driver says that all ranks are there."""
+        self.joining.call(worker)
 
-    def _megascale(self, rank: int) -> dict[str, str]:
-        """On slices the job is one of JAX, whose environment the runtime's own backend makes."""
-        first = next(worker for worker in self.workers if worker.fork.rank == 0)
-        environment = dict(INHERITED)
-        at = jax.Coordination(first.agent.node.node_id, self.attempt, self.attempt)
-        jax.with_slices(environment, at, rank, self.world_size, self.world.cluster.hosts)
-        return environment
-
-    def _wait(self, worker: Worker, again: Callable[[Worker], None]) -> None:
-        """A frozen process goes on where it was once it thaws; a dead one does not."""
-        if worker.alive and worker.agent.alive:
-            self.world.timeline.later(0.5, again, worker)
-
-    def _resume(self, worker: Worker) -> None:
-        if not worker.runs:
-            self._wait(worker, self._resume)
-            return
-        given = worker.fork.resume
-        if given is None:
-            worker.step, worker.digest = 0, chain.lineage(self.world.chain, 0)[0]
-        else:
-            try:
-                found = self.world.checkpoints.restore(given)
-            except NotRestored as error:
-                # it waits in `get_checkpoint()` until it is killed
-                fork = worker.fork
-                worker.agent.up(ev.CheckpointCorrupt(fork.attempt, fork.rank, given.checkpoint, str(error)))
-                return
-            worker.step, worker.digest = found.step, found.digest
-        worker.said = worker.step
-        worker.writer.say(
-            Resumed, term=self.term, attempt=self.attempt, rank=worker.fork.rank, step=worker.step, digest=worker.digest
-        )
-        worker.arrived = True
-        if self.broken:
-            self._break_off(worker)
-        else:
-            worker.agent.contribute(self._meet)
-
-    def _meet(self) -> None:
-        """In the driver again: rank 0 tells everybody where its collective is."""
-        self._met += 1
-        if self._met == self.world_size:
-            self.world.timeline.later(self.world.draw(self.world.pace.join), self._join)
-
-    def _join(self) -> None:
+    def join(self) -> None:
         if not self.broken and not self.stepping:
             self.stepping = True
             self._at = max(worker.step for worker in self.workers)
@@ -188,7 +82,7 @@ class Group:
             return
         if self._owing:
             self._report_all()
-        if self._stuck() or self._busy or self._owing or self._done:
+        if self._stuck() or self.busy or self._owing or self._done:
             return
         if self._at >= self.world.chain.steps:
             self._return()
@@ -227,7 +121,7 @@ class Group:
         if self._stuck() or self._reporting:
             return
         self._turn += 1
-        if self._busy or self._owing or self._done:
+        if self.busy or self._owing or self._done:
             return
         done = self._at + max(0, math.floor((self.world.timeline.now - self._since_s) / self._step_s - 1e-9))
         done = min(done, self._next - 1)
@@ -245,7 +139,7 @@ class Group:
         config = self.world.chain
         for worker in self.workers:
             if step == config.fail_at and worker.fork.rank == config.fail_rank:
-                self._raise(worker, f"PlannedFailure: rank {worker.fork.rank} fails at step {step}")
+                self.fail(worker, f"PlannedFailure: rank {worker.fork.rank} fails at step {step}")
                 return
         passed = step - self._at
         self._advance(step)
@@ -274,7 +168,7 @@ class Group:
             return
         if worker.raises:
             worker.raised = True
-            self._raise(worker, "InjectedError: raise_in_worker")
+            self.fail(worker, "InjectedError: raise_in_worker")
             return
         worker.returned = index - 1
         if worker.hangs:
@@ -288,9 +182,9 @@ class Group:
         metrics = {"step": step, "digest": worker.digest}
         worker.agent.up(ev.ReportReceived(fork.attempt, fork.rank, index, metrics, uploading=gives))
         if gives:
-            self._upload(worker, index, Content(step, worker.digest))
+            self.uploads.begin(worker, index, Content(step, worker.digest))
         else:
-            self._try_return(worker, index)
+            self.try_return(worker, index)
 
     def _say(self, worker: Worker, *, checkpoint: bool) -> None:
         step, since = worker.step, worker.said + 1
@@ -326,99 +220,6 @@ class Group:
                 worker.step += 1
                 worker.digest = chain.combine(worker.digest, worker.step, parts, self.world.chain)
 
-    # ---- uploads
-
-    def _upload(self, worker: Worker, index: int, content: Content) -> None:
-        worker.uploading = True
-        self._busy.add(worker)
-        name = checkpoint_name(index, self.term, self.attempt)
-        self.world.records.points.passes(f"before the directory {name}")
-        if worker.agent.gone():
-            return
-        self.world.checkpoints.begin(name)
-        self.world.records.points.passes(f"after the directory {name}")
-        took = self.world.draw_slow(self.world.pace.upload)
-        self.world.timeline.later(took, self._uploaded, worker, index, name, content, self.world.timeline.now)
-
-    def _uploaded(
-        self, worker: Worker, index: int, name: str, content: Content, began_s: float, waited: bool = False
-    ) -> None:
-        """The agent uploads, so the worker may be dead by now, but not its agent."""
-        agent, timeline = worker.agent, self.world.timeline
-        if not agent.alive:
-            return
-        if agent.node.state == "frozen":
-            timeline.later(0.5, self._uploaded, worker, index, name, content, began_s, waited)
-            return
-        path = self._file_of(worker)
-        size = self.world.pace.checkpoint_bytes
-        answer = Answer() if waited else self.world.records.hurt.ask("PUT", f"run/checkpoints/{name}/{path}", size)
-        if answer.after_s:
-            timeline.later(answer.after_s, self._uploaded, worker, index, name, content, began_s, True)
-            return
-        if answer.lost:
-            self.world.checkpoints.upload(name, path, content)
-        if answer.refused or answer.lost:
-            agent.driver.retried.add(f"rank {worker.fork.rank}", {"upload": 1})
-            if timeline.now - began_s > agent.driver.storage_outage_s:
-                self._outage(worker, index, answer.refused)
-            else:
-                pause_s = self.world.draw((0.1, 1.0))
-                timeline.later(pause_s, self._uploaded, worker, index, name, content, began_s)
-            return
-        self._stored(worker, index, name, content)
-
-    def _file_of(self, worker: Worker) -> str:
-        fork = worker.fork
-        return f"state-{fork.rank}-of-{fork.world_size}.json" if self.world.chain.sharded else STATE_FILE
-
-    def _outage(self, worker: Worker, index: int, why: str) -> None:
-        """The run ends with it; the worker waits in its report until it is killed."""
-        fork = worker.fork
-        detail = f"{why}; the files lie in /staging on node {worker.agent.node.number}"
-        worker.agent.up(ev.UploadFailed(fork.attempt, fork.rank, index, detail, outage=True))
-
-    def _stored(self, worker: Worker, index: int, name: str, content: Content) -> None:
-        agent, fork = worker.agent, worker.fork
-        if self.world.rng.random() < self.world.chance.upload:
-            self._upload_failed(worker, index)
-            return
-        path = self._file_of(worker)
-        points = self.world.records.points
-        points.passes(f"before {name}/{path}")
-        if agent.gone():
-            return
-        if points.passes(f"torn {name}/{path}") and agent.gone():
-            self.world.checkpoints.tear(name, path, content)
-            return
-        file = self.world.checkpoints.upload(name, path, content)
-        points.passes(f"after {name}/{path}")
-        if agent.gone():
-            return
-        agent.up(ev.UploadFinished(fork.attempt, fork.rank, index, (file,)))
-        worker.uploading = False
-        self._busy.discard(worker)
-        if worker.alive and not self.broken:
-            self._try_return(worker, index)
-            self.go_on()
-
-    def _upload_failed(self, worker: Worker, index: int) -> None:
-        """The storage refused it for good: `report()` raises. Every other time the function takes that for bad luck and
-        goes on: the index is consumed, and the rank has voted no."""
-        worker.uploading = False
-        fork = worker.fork
-        worker.agent.up(ev.UploadFailed(fork.attempt, fork.rank, index, "the storage refuses it"))
-        if not worker.alive:
-            return
-        self.world.refused += 1
-        if self.broken or self.world.refused % 2:
-            self.world.failed_by_itself(FailUpload.name, worker)
-            self._raise(worker, "OSError: a checkpoint could not be uploaded: the storage refuses it")
-        else:
-            self._busy.discard(worker)
-            self._try_return(worker, index, failed=True)
-            self.go_on()
-
     # ---- returning from a report, and the hold
 
     def _passed(self, worker: Worker, reports: int) -> None:
@@ -427,7 +228,7 @@ class Group:
         metrics = {"step": worker.step, "digest": worker.digest}
         worker.agent.up(ev.ReportReceived(self.attempt, worker.fork.rank, worker.returned, metrics))
 
-    def _try_return(self, worker: Worker, index: int, *, failed: bool = False) -> None:
+    def try_return(self, worker: Worker, index: int, *, failed: bool = False) -> None:
         """The session's rule (`runtime/session.py`)."""
         if worker.holding and index == worker.hold_at and not worker.reached:
             worker.reached = True
@@ -436,9 +237,9 @@ class Group:
         worker.blocked = not may
         if may:
             worker.returned = index
-            self._busy.discard(worker)
+            self.busy.discard(worker)
         else:
-            self._busy.add(worker)
+            self.busy.add(worker)
 
     def hold(self, worker: Worker) -> None:
         worker.holding, worker.hold_at, worker.reached = True, None, False
@@ -461,7 +262,7 @@ class Group:
 
     def _heed(self, worker: Worker) -> None:
         if worker.blocked:
-            self._try_return(worker, worker.returned + 1)
+            self.try_return(worker, worker.returned + 1)
         else:
             self.interrupted()
         self.go_on()
@@ -475,7 +276,7 @@ class Group:
             worker.agent.up(ev.WorkerFinished(self.attempt, worker.fork.rank))
             worker.agent.died(worker, None)
 
-    def _raise(self, worker: Worker, error: str) -> None:
+    def fail(self, worker: Worker, error: str) -> None:
         self.lose(worker)
         fork = worker.fork
         worker.agent.died(worker, ev.WorkerFailed(fork.attempt, fork.rank, error, error=f"Traceback\n{error}"))
@@ -532,14 +333,14 @@ class Group:
         self.broken = True
         for peer in self.workers:
             if peer.alive and peer.called and not peer.finished:
-                self.world.timeline.later(self.world.draw(self.world.pace.echo), self._break_off, peer)
+                self.world.timeline.later(self.world.draw(self.world.pace.echo), self.break_off, peer)
 
-    def _break_off(self, worker: Worker) -> None:
+    def break_off(self, worker: Worker) -> None:
         """The collective of a peer is broken; who waits inside a report notices only after it."""
         if not worker.alive or worker.blocked or worker.uploading or worker.finished or not worker.arrived:
             return
         if not worker.runs:
-            self._wait(worker, self._break_off)
+            wait(worker, self.break_off)
             return
         worker.alive = False
         fork = worker.fork

@@ -20,7 +20,8 @@ from shaketable.chaos.history.events import AnyEvent, CheckpointProbed, LeakChec
 from shaketable.chaos.plan import Configuration, tier_of
 from shaketable.chaos.simulation.subject.agent import Worker
 from shaketable.chaos.simulation.subject.crashing import CrashPoints
-from shaketable.chaos.simulation.subject.driver import RUN, Given, SimulatedDriver, given
+from shaketable.chaos.simulation.subject.driver import SimulatedDriver
+from shaketable.chaos.simulation.subject.given import RUN, Given, given
 from shaketable.chaos.simulation.subject.storage import NotRestored, SimulatedRecords, SimulatedSnapshots
 from shaketable.chaos.simulation.subject.world import Chance, Pace, World
 from shaketable.clusters.simulated.cluster import SimulatedCluster

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import xxhash
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.simulation.subject.crashing import CrashPoints
 from shaketable.chaos.storage.rules import Struck
 from shaketable.runtime.errors import StorageUnsettled
@@ -127,7 +128,7 @@ class Content:
         return cls(int(step), digest)
 
 
-class NotRestored(Exception):
+class NotRestored(ChaosError):
     """A checkpoint that cannot be read back; says what is missing or broken."""
 
 

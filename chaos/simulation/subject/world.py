@@ -64,15 +64,15 @@ class Chance:
     agent: float = 0.0
 
 
+@dataclass(slots=True, eq=False)
 class Writer:
     """One recording process: stamps its events."""
 
-    __slots__ = ("_seq", "last_s", "name", "world")
-
-    def __init__(self, world: World, name: str) -> None:
-        self.world, self.name, self._seq = world, name, 0
-        # when it last said something, virtual time
-        self.last_s = 0.0
+    world: World
+    name: str
+    _seq: int = 0
+    # when it last said something, virtual time
+    last_s: float = 0.0
 
     def say(self, kind: type[Event], **fields: object) -> None:
         world, seq = self.world, self._seq

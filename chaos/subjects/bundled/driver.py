@@ -4,6 +4,7 @@ each record of the run log as it becomes durable.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from shaketable.chaos.history.witness import Witness
@@ -13,7 +14,9 @@ from shaketable.chaos.subjects.bundled.log_observer import LogObserver
 from shaketable.chaos.subjects.jobs import Job, framework_of
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.chaos.subjects.witnessed import Witnessed
+from shaketable.clusters.protocol import PROCESSES, is_of_processes
 from shaketable.runtime import CheckpointConfig, ElasticTrainer, JaxTrainer, RunConfig, ScalingConfig, TorchTrainer
+from shaketable.runtime.driver.process_placement import ProcessNodes
 from shaketable.runtime.errors import Fenced
 from shaketable.runtime.log.run_log import RunLog
 from shaketable.runtime.storage.files import locate_run
@@ -69,7 +72,13 @@ def _trainer(launch: Launch, job: Job, log_observer: LogObserver) -> ElasticTrai
             callbacks=[log_observer],
             preload=PRELOAD,
         ),
+        nodes=_nodes(launch.address),
     )
+
+
+def _nodes(address: str) -> ProcessNodes | None:
+    """None: those of Ray."""
+    return ProcessNodes(Path(address.removeprefix(PROCESSES))) if is_of_processes(address) else None
 
 
 def run(launch: Launch, job: Job, witness: Witness) -> BundledRun:

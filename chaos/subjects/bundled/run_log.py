@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.events import LogRecord
 from shaketable.runtime.errors import LogViolation, StorageError
 from shaketable.runtime.log.run_log import RunLog
@@ -19,7 +20,7 @@ from shaketable.runtime.storage.files import LOG
 __all__ = ["LOG", "BadRunLog", "read_run_log"]
 
 
-class BadRunLog(Exception):
+class BadRunLog(ChaosError):
     """The log cannot be trusted, or not be read by this version: names the record and what to do."""
 
 

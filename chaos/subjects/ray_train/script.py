@@ -20,11 +20,12 @@ import ray
 from ray.train.v2._internal.execution.context import get_train_context
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.events import RunConfigured, WorkerFinished, WorkerStarted
 from shaketable.chaos.history.witness import Witness, WitnessConfig
 from shaketable.chaos.subjects.ray_train.subject import SCRIPT_ENV
 from shaketable.chaos.subjects.ray_train.worker import enter
-from shaketable.chaos.workloads.worker_api import Session
+from shaketable.chaos.workloads.worker_api import WorkerWitness
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class Script(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-class WrongCluster(RuntimeError):
+class WrongCluster(ChaosError, RuntimeError):
     """The script has joined another cluster than the one it was started for."""
 
 
@@ -149,9 +150,9 @@ class _Heard:
             session.emit(WorkerFinished(term=term, attempt=attempt, rank=rank))
             return result
 
-    def _session(self, stack: ExitStack) -> Session:
+    def _session(self, stack: ExitStack) -> WorkerWitness:
         witness = Witness(self._config, "worker")
         stack.callback(witness.close)
-        session = Session(enter(), witness, self._config.directory, self._script.step_key)
+        session = WorkerWitness(enter(), witness, self._config.directory, self._script.step_key)
         stack.enter_context(session.side.listening(session))
         return session

@@ -89,7 +89,7 @@ def _commit(m: Model, index: int) -> None:
 
 def _watch(m: Model) -> None:
     m.live.commit_timer = True
-    m.timer("commit", m.now + m.settings.commit_timeout_s)
+    m.timer("commit", m.now + m.settings.config.commit_timeout_s)
 
 
 def on_commit_overdue(m: Model) -> None:
@@ -106,7 +106,7 @@ def on_commit_overdue(m: Model) -> None:
 
 def on_uploads_deadline(m: Model) -> None:
     """The attempt is over and its uploads have had their time."""
-    limit = m.settings.finish_uploads_s
+    limit = m.settings.config.finish_uploads_s
     for index in list(m.live.candidates):
         m.do(ev.Warn(f"the checkpoint of report {index} was not complete {limit} s after"))
         at.dropped(m.live, index, f"it was not complete {limit} s after the end of its attempt")

@@ -47,7 +47,7 @@ def on_collateral_deadline(m: Model) -> None:
         stop(m)
     else:
         attempt.echoes_only = True
-        m.timer("collateral", m.now + m.settings.heartbeat_timeout_s)
+        m.timer("collateral", m.now + m.settings.config.heartbeat_timeout_s)
 
 
 def only_echoes(m: Model) -> bool:
@@ -107,7 +107,7 @@ def stop(m: Model) -> None:
 def begin_stop(m: Model) -> None:
     m.disarm(OVER_WHEN_STOPPING)
     m.do(ev.StopAttempt(m.live.number))
-    m.timer("uploads", m.now + m.settings.finish_uploads_s)
+    m.timer("uploads", m.now + m.settings.config.finish_uploads_s)
 
 
 def all_returned(m: Model) -> bool:
@@ -239,7 +239,7 @@ def exceeded(m: Model) -> budget.Limit | None:
 
 
 def exceeded_error(m: Model, limit: budget.Limit, last: str) -> str:
-    allowed, charged, window_s = tiers.allowed(m, limit), _charged(m, limit), m.settings.budget_window_s
+    allowed, charged, window_s = tiers.allowed(m, limit), _charged(m, limit), m.settings.failure.budget_window_s
     place, what = "", "were charged"
     if limit == "max_failures_without_progress":
         what = "were charged without a new commit"
@@ -256,7 +256,7 @@ def _charged(m: Model, limit: budget.Limit) -> int:
         return m.run.start_failures_in_a_row
     if limit == "max_failures_without_progress":
         return m.run.failures_without_commit
-    return m.run.charges(limit, m.settings.budget_window_s)
+    return m.run.charges(limit, m.settings.failure.budget_window_s)
 
 
 def _described(ending: Ending) -> str:

@@ -22,8 +22,8 @@ _SHOWN = 8
 def on_paused(m: Model, event: ev.LoopPaused) -> None:
     attempt = m.live
     attempt.moved_s = min(m.now, attempt.moved_s + event.seconds)
-    if event.silent and event.seconds >= m.settings.lease_s:
-        attempt.paused_s, attempt.leaving_until_s = event.seconds, m.now + m.settings.heartbeat_timeout_s
+    if event.silent and event.seconds >= m.settings.config.driver_lease_s:
+        attempt.paused_s, attempt.leaving_until_s = event.seconds, m.now + m.settings.config.heartbeat_timeout_s
         # what had closed meanwhile may be found before the pause is
         attempt.abandoned = bool(attempt.gone)
     # what was asked then has not had its time either

@@ -39,13 +39,13 @@ def _consider_growth(m: Model) -> None:
         settings.bounds,
         m.now,
         world_size=m.live.world_size,
-        due_s=m.considered_s + settings.resize_interval_s,
-        settle_s=settings.start_settle_s,
+        due_s=m.considered_s + settings.scaling.elastic_resize_monitor_interval_s,
+        settle_s=settings.config.start_settle_s,
     )
     m.timer("resize", decision.wait_until_s)
     if decision.units:
         m.considered_s = m.now
-        _hold(m, "resized", decision.reason, m.now + settings.hold_timeout_s)
+        _hold(m, "resized", decision.reason, m.now + settings.config.hold_timeout_s)
 
 
 def _threat(m: Model, attempt: Attempt) -> Threat:
@@ -61,7 +61,7 @@ def _threat(m: Model, attempt: Attempt) -> Threat:
 def _flee(m: Model, threat: Threat) -> None:
     """Leave nodes that have been announced to go, before they do."""
     end = threat.deadline_s
-    deadline = max(m.now, m.now + m.settings.hold_timeout_s if end is None else end - _RECLAIM_MARGIN_S)
+    deadline = max(m.now, m.now + m.settings.config.hold_timeout_s if end is None else end - _RECLAIM_MARGIN_S)
     m.do(ev.NotifyPreemption(m.live.number, deadline, threat.nodes))
     attempt = m.live
     hold, attempt.noticed_s = attempt.hold, m.now if attempt.noticed_s is None else attempt.noticed_s
@@ -92,14 +92,14 @@ def _staying_until_s(m: Model, threat: Threat, hold_s: float) -> float:
         m.now,
         world_size=m.live.world_size,
         last_s=threat.deadline_s - _RECLAIM_MARGIN_S - _LAST_HOLDS * hold_s,
-        pending_s=noticed_s + settings.replacement_wait_s,
-        settle_s=settings.start_settle_s,
+        pending_s=noticed_s + settings.config.replacement_wait_s,
+        settle_s=settings.config.start_settle_s,
     )
 
 
 def _gathering_until_s(m: Model, noticed_s: float, deadline: float) -> float:
     """Further notices may come, and one restart is better than two; but half of the time is the checkpoint's."""
-    return noticed_s + min(m.settings.notice_window_s, max(0.0, deadline - noticed_s) / 2)
+    return noticed_s + min(m.settings.config.notice_window_s, max(0.0, deadline - noticed_s) / 2)
 
 
 # ---- how

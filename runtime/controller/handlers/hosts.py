@@ -44,7 +44,7 @@ def on_agent_failed(m: Model, event: ev.AgentFailed) -> None:
     m.agent_starts.failed(event.unit, nodes)
     m.do(ev.Warn(f"an agent of unit {event.unit} could not be started{_on(nodes)}: {event.detail}"))
     _give_up_slice(m, unit)
-    limit = m.settings.limits["max_start_failures"]
+    limit = m.settings.failure.max_start_failures
     if m.state in (WAITING, BACKOFF) and budget.exhausted(m.agent_starts.in_a_row, limit):
         times = f"{m.agent_starts.in_a_row} times in a row"
         m.failure = f"agents cannot be started, {times}; the last{_on(nodes)}: {event.detail}"

@@ -20,7 +20,8 @@ def top_up(m: Model) -> None:
     if counted > wanted:
         for unit in m.capacity.surplus(wanted, m.in_use):
             release(m, unit)
-    selector = m.settings.tiers[m.tier].selector if m.settings.tiers else ()
+    tiers = m.settings.failure.tiers
+    selector = tuple(sorted(tiers[m.tier].label_selector.items())) if tiers else ()
     avoid = tuple(node for node in m.capacity.aside if not m.capacity.dead(node))
     for _ in range(wanted - counted):
         m.do(ev.RequestUnit(m.next_unit, selector, avoid))

@@ -16,7 +16,7 @@ from shaketable.runtime.log import run_state
 
 def consider(m: Model) -> None:
     """There is no attempt. Has the node on which the last one failed done so too often?"""
-    rule, run = m.settings.quarantine, m.run
+    rule, run = m.settings.failure.node_quarantine, m.run
     if rule is None or len(run.ended) == run.counted_from:
         return
     last = run.ended[-1]

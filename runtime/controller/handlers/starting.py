@@ -35,7 +35,7 @@ def look_for_units(m: Model) -> None:
     """Decide whether there are enough to start with."""
     settings = m.settings
     usable = m.capacity.unit_index.usable_count * settings.agents_per_unit
-    enough = usable >= settings.bounds.min_workers
+    enough = usable >= settings.scaling.min_workers
     tiers.check_market(m, enough=enough)
     _check_unit_wait(m, held_in_vain=bool(usable) and not enough)
     if not enough:
@@ -51,7 +51,7 @@ def _decide(m: Model) -> scaling.Decision:
         m.capacity,
         m.settings.bounds,
         m.now,
-        settle_s=m.settings.start_settle_s,
+        settle_s=m.settings.config.start_settle_s,
         enough_since_s=None if m.trained else m.enough_since_s,
     )
 
@@ -59,7 +59,7 @@ def _decide(m: Model) -> scaling.Decision:
 def on_capacity_timeout(m: Model) -> None:
     """The market is empty: what the next tier has is tried, if there is one."""
     why = tiers.no_capacity(m)
-    if m.tier + 1 == len(m.settings.tiers):
+    if m.tier + 1 == len(m.settings.failure.tiers):
         m.failure = f"{why}, and that is the last tier"
         return
     tiers.move(m, why)
@@ -71,7 +71,7 @@ def _check_unit_wait(m: Model, *, held_in_vain: bool) -> None:
     """What is held while it is too few is given back `unit_wait_s` after the first of it, whatever comes and goes."""
     if held_in_vain == (m.unit_wait_ends_s is not None):
         return
-    m.unit_wait_ends_s = m.now + m.settings.unit_wait_s if held_in_vain else None
+    m.unit_wait_ends_s = m.now + m.settings.config.unit_wait_s if held_in_vain else None
     m.timer("unit_wait", m.unit_wait_ends_s)
 
 
@@ -119,16 +119,16 @@ def _tier_name(m: Model) -> str:
 
 def watch(m: Model) -> None:
     """For a hang, from the start of the attempt to its end."""
-    if m.settings.hang_timeout_s is not None:
+    if m.settings.config.hang_timeout_s is not None:
         m.timer("hang", m.live.moved_s + allowed_s(m))
 
 
 def allowed_s(m: Model) -> float:
     """Without any progress. The first step may take longer: data is found, a model is compiled."""
-    limit, lowest = m.settings.hang_timeout_s, m.live.progress.lowest
+    limit, lowest = m.settings.config.hang_timeout_s, m.live.progress.lowest
     assert limit is not None, "without a limit nothing is watched"
     before_first = lowest is not None and lowest < m.live.first_index
-    return max(limit, m.settings.first_step_timeout_s) if before_first else limit
+    return max(limit, m.settings.config.first_step_timeout_s) if before_first else limit
 
 
 def _ranked(pairs: Iterable[tuple[ev.AgentId, str]]) -> list[tuple[ev.AgentId, str]]:

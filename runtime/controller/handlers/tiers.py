@@ -6,9 +6,10 @@ cost counts on that tier alone; start failures and failures without progress cou
 
 from __future__ import annotations
 
+from shaketable.runtime.config import Tier
 from shaketable.runtime.controller import budget
 from shaketable.runtime.controller.handlers import leasing
-from shaketable.runtime.controller.model import Model, Tier
+from shaketable.runtime.controller.model import Model
 from shaketable.runtime.log import records as rec
 
 BY_TIER = ("max_failures", "max_preemption_failures")
@@ -16,27 +17,28 @@ BY_TIER = ("max_failures", "max_preemption_failures")
 
 def settle_in(m: Model) -> None:
     """Where the log says the run is; at the top, if there is no such tier any more."""
-    names = [tier.name for tier in m.settings.tiers]
+    names = [tier.name for tier in m.settings.failure.tiers]
     m.tier = names.index(m.run.tier) if m.run.tier in names else 0
 
 
 def current(m: Model) -> Tier | None:
-    return m.settings.tiers[m.tier] if m.settings.tiers else None
+    return m.settings.failure.tiers[m.tier] if m.settings.failure.tiers else None
 
 
 def allowed(m: Model, limit: budget.Limit) -> int:
     tier = current(m)
-    return m.settings.limits[limit] if tier is None or limit not in BY_TIER else tier.limits[limit]
+    counted_by = m.settings.failure if tier is None or limit not in BY_TIER else tier
+    return int(getattr(counted_by, limit))
 
 
 def can_move(m: Model, limit: budget.Limit) -> bool:
-    return limit in BY_TIER and m.tier + 1 < len(m.settings.tiers)
+    return limit in BY_TIER and m.tier + 1 < len(m.settings.failure.tiers)
 
 
 def move(m: Model, reason: str) -> None:
     """There is no attempt. Everything that is leased is of the tier that is left."""
     m.tier += 1
-    m.append(rec.TierChanged(term=m.run.term, tier=m.settings.tiers[m.tier].name, reason=reason))
+    m.append(rec.TierChanged(term=m.run.term, tier=m.settings.failure.tiers[m.tier].name, reason=reason))
     m.starved_since_s = None
     m.timer("capacity", None)
     leasing.release_all(m)
@@ -63,5 +65,5 @@ def check_market(m: Model, *, enough: bool) -> None:
 def no_capacity(m: Model) -> str:
     tier = current(m)
     assert tier is not None, "the timer is armed only where there are tiers"
-    least = m.settings.bounds.min_workers
+    least = m.settings.scaling.min_workers
     return f"fewer than {least} workers could be had{where(m)} for {tier.capacity_timeout_s:g} s"

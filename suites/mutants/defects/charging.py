@@ -260,7 +260,7 @@ def tier_skipped(tiers: Any) -> None:
 
     def make(original: Any) -> Any:
         def move(m: Any, reason: str) -> None:
-            m.tier = len(m.settings.tiers) - 2
+            m.tier = len(m.settings.failure.tiers) - 2
             original(m, reason)
 
         return move

@@ -207,7 +207,7 @@ def live_checkpoints_collected(collection: Any) -> None:
     replace(collection, "_kept", lambda original: lambda state: set())
 
 
-@defect("checkpoints.verify", "failure-budget", experiment="checkpoint-corrupt", tried="local")
+@defect("checkpoints.verify", "failure-budget", experiment="checkpoint-corrupt", tried="processes")
 def no_checksum_on_restore(transfer: Any) -> None:
     """checksums are not compared on restore"""
     replace(transfer, "_believe", lambda original: lambda *known: known[-1]() and None)

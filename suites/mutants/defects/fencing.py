@@ -47,7 +47,7 @@ def fence_not_obeyed(leasing: Any) -> None:
     replace(leasing, "finish", make)
 
 
-@defect("storage.local", WRITER, "truthful-ending", "durability", experiment="two-drivers", tried="local")
+@defect("storage.local", WRITER, "truthful-ending", "durability", experiment="two-drivers", tried="processes")
 def log_written_in_place(local_store: Any) -> None:
     """a record is written in place, over an existing one"""
 
@@ -163,3 +163,9 @@ def finished_run_reopened(runlog: Any) -> None:
 def lease_not_given_back(agent: Any) -> None:
     """an agent without a driver ends, but its placement group stays"""
     replace(agent, "_give_back", lambda original: lambda lease: None)
+
+
+@defect("agent.node", "liveness", WRITER, experiment="driver-frozen", tried="processes", within_s=90)
+def place_not_given_back(node: Any) -> None:
+    """an agent without a driver ends, but its place on the node stays held"""
+    replace(node.Node, "_ended", lambda original: lambda self, pid, code: original(self, pid, 0))

@@ -12,7 +12,7 @@ from shaketable.suites.mutants.defining import defect, replace
 RESUME = "resume-from-checkpoint"
 
 
-@defect("session", RESUME, experiment="worker-crash", tried="local")
+@defect("session", RESUME, experiment="worker-crash", tried="processes")
 def resume_from_scratch(session: Any) -> None:
     """a worker is told that there is no checkpoint to resume from"""
     replace(session.Session, "get_checkpoint", lambda original: lambda self: None)
@@ -44,7 +44,7 @@ def corruption_begins_from_scratch(fold: Any) -> None:
     replace(fold.RunState, "all_corrupt", lambda original: property(lambda self: False))
 
 
-@defect("log.run_log", RESUME, "world-size-bounds", experiment="log-lost", tried="local")
+@defect("log.run_log", RESUME, "world-size-bounds", experiment="log-lost", tried="processes")
 def lost_log_begins_from_scratch(runlog: Any) -> None:
     """if the log is lost and checkpoints exist, the run silently starts from scratch"""
 

@@ -7,13 +7,13 @@ from typing import Any
 from shaketable.suites.mutants.defining import defect, replace
 
 
-@defect("agent.loop", "liveness", "grow-back", experiment="node-added", tried="local", within_s=60)
+@defect("agent.loop", "liveness", "grow-back", experiment="node-added", tried="processes", within_s=60)
 def workers_not_killed(agentloop: Any) -> None:
     """workers of an ended attempt are not killed"""
     replace(agentloop, "_killpg", lambda original: lambda pid: None)
 
 
-@defect("session", "metrics-match", experiment="torch-ddp-worker-crash", tried="local")
+@defect("session", "metrics-match", experiment="torch-ddp-worker-crash", tried="processes")
 def restored_without_momentum(session: Any) -> None:
     """the optimizer's momentum is not restored from a checkpoint"""
 

@@ -12,8 +12,7 @@ from shaketable.chaos.history.events import (
 )
 from shaketable.chaos.injection import targets
 from shaketable.chaos.injection.targets import ResolvedTarget, TargetKind, TargetMissed
-from shaketable.clusters.fake_slices import hosts_of
-from shaketable.clusters.local.cluster import LocalCluster
+from shaketable.clusters.fake_slices import hosts_of, place_of
 from shaketable.clusters.slice_states import slice_name
 from shaketable.suites.tests.rigs.own_job_rig import configured
 
@@ -73,11 +72,9 @@ def test_a_slice_or_host_that_is_not_there_is_missed_with_those_that_are(gone: d
 
 
 def test_slices_are_numbered_as_they_were_added_whatever_their_labels_say() -> None:
-    local = LocalCluster.__new__(LocalCluster)
-    local._slices = 2
     host = hosts_of("v6e", "4x4", slice_name(1))[2].but({"worker": "0"})
-    assert local._host(host) == (1, 2)
-    assert local._host(hosts_of("v6e", "4x4", "by-name")[2]) is local._host(None) is None
+    assert place_of(host, 2) == (1, 2)
+    assert place_of(hosts_of("v6e", "4x4", "by-name")[2], 2) is None
 
 
 def test_the_newest_attempt_counts() -> None:

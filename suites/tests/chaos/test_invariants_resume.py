@@ -58,7 +58,7 @@ def test_a_quarantined_checkpoint_is_resumed_from_again_only_where_it_was_taken_
     if taken_back:
         log.say("checkpoint_reinstated", commit={"checkpoint": log.resume})
     history = History(log.attempt(1).events)
-    assert history.quarantined() == (set() if taken_back else {log.resume})
+    assert history.quarantined_checkpoints() == (set() if taken_back else {log.resume})
     finding = resume_from_checkpoint(history)
     assert (finding.status == "FAIL") != taken_back, finding.reason
 

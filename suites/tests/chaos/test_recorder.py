@@ -186,7 +186,7 @@ def test_a_disk_that_hangs_does_not_hold_the_controller_up(tmp_path: Path, monke
     took_s = time.monotonic() - began_s
     released.set()
     # a hang would be WITHIN_S
-    assert took_s < 5.0
+    assert took_s < WITHIN_S / 2
 
 
 def test_on_a_ray_that_is_not_known_the_run_goes_on_unrecorded(

@@ -43,7 +43,7 @@ def run_in_production(address: str, storage: Path, *kills: str) -> None:
 @pytest.mark.on_demand
 def test_a_recorded_run_with_two_kills_happens_again_on_ray_train(tmp_path: Path) -> None:
     with ClusterPool() as pool:
-        with pool.lease(Shape(3)) as cluster:
+        with pool.borrow(Shape(3)) as cluster:
             run_in_production(cluster.address, tmp_path, "1:5", "2:10")
         recorded = reproduced(tmp_path / ray_train_production.NAME)
         file = tmp_path / "incident.yaml"

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.xdist_group("subjects")
 
 @pytest.fixture(scope="module")
 def cluster(pool: ClusterPool) -> Iterator[LocalCluster]:
-    with pool.lease(Shape(nodes=2)) as cluster:
+    with pool.borrow(Shape(nodes=2)) as cluster:
         yield cluster
 
 

@@ -20,7 +20,7 @@ from shaketable.clusters.attached.cluster import AttachedCluster
 from shaketable.clusters.fake_slices import LABELS
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.protocol import Node
-from shaketable.clusters.view import SeenNode
+from shaketable.clusters.view import ListedNode
 from shaketable.suites.gate import runner
 from shaketable.suites.gate.catalogue import UsageError, select
 from shaketable.suites.gate.execution import trials
@@ -110,7 +110,7 @@ def test_nodes_that_come_by_themselves_are_recorded_where_there_are_some(heard: 
 def test_slices_there_are_numbered_as_their_first_hosts_are() -> None:
     attached = AttachedCluster.__new__(AttachedCluster)
     attached._book = {1: Node(1, "hex1", "young-a"), 2: Node(2, "hex2"), 3: Node(3, "hex3", "old-b")}
-    host = SeenNode("hex4", "", "alive", False, "10.0.0.4", 0, {LABELS["worker"]: "1"})
+    host = ListedNode("hex4", "", "alive", False, "10.0.0.4", 0, {LABELS["worker"]: "1"})
     assert attached._host("old-b", host) == (1, 1)
     assert attached._host("new", host) == (2, 1)
     assert attached._host("", host) is attached._host("new", replace(host, labels={})) is None

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from shaketable.clusters import machine, processes, versions
+from shaketable.clusters import machine, marked, versions
 from shaketable.clusters.local import cluster as local
-from shaketable.clusters.local.autoscaling import autoscaling_cluster
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.pool import ClusterPool
-from shaketable.clusters.local.watchdog import Watchdog
 from shaketable.clusters.protocol import ClusterError, Shape
+from shaketable.clusters.watchdog import Watchdog
+from shaketable.suites.tests.rigs.autoscaling_cluster import autoscaling_cluster
 
 GONE_S = 30.0
 SLEEP = "import time; time.sleep(600)"
@@ -47,27 +47,27 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
 def mark() -> Iterator[str]:
     mark = f"test-{os.getpid()}-{time.monotonic_ns()}:"
     yield mark
-    processes.kill_all(mark)
+    marked.kill_all(mark)
 
 
 def run_orphans(mark: str) -> None:
     """Under a mark, start three processes that outlive their parent, and wait until all three are found."""
-    subprocess.run([sys.executable, "-c", ORPHANS], env={**os.environ, processes.MARK: f"{mark}1"}, check=True)
-    assert within(GONE_S, lambda: len(processes.find(mark)) == 3)
+    subprocess.run([sys.executable, "-c", ORPHANS], env={**os.environ, marked.MARK: f"{mark}1"}, check=True)
+    assert within(GONE_S, lambda: len(marked.find(mark)) == 3)
 
 
 def test_processes_are_found_after_setsid_and_without_parent_and_without_environment(mark: str) -> None:
     run_orphans(mark)
-    assert len(processes.find(f"{mark}1")) == 3
-    assert processes.find(f"{mark}11") == {}, "node 11 is not node 1"
+    assert len(marked.find(f"{mark}1")) == 3
+    assert marked.find(f"{mark}11") == {}, "node 11 is not node 1"
 
 
 def test_sigstop_stops_all_and_sigkill_ends_the_stopped(mark: str) -> None:
     run_orphans(mark)
-    stopped = processes.stop_all(f"{mark}1")
-    assert [one.state for one in processes.find(mark).values()] == ["T", "T", "T"]
-    assert sorted(processes.kill_all(mark)) == sorted(stopped)
-    assert processes.find(mark) == {}
+    stopped = marked.stop_all(f"{mark}1")
+    assert [one.state for one in marked.find(mark).values()] == ["T", "T", "T"]
+    assert sorted(marked.kill_all(mark)) == sorted(stopped)
+    assert marked.find(mark) == {}
 
 
 def test_the_watchdog_cleans_up_when_its_pipe_ends(mark: str, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_watchdog_cleans_up_when_its_pipe_ends(mark: str, tmp_path: Path) ->
     directory = tmp_path / "cluster"
     directory.mkdir()
     Watchdog(mark, directory).close()
-    assert processes.find(mark) == {}
+    assert marked.find(mark) == {}
     assert not directory.exists()
 
 
@@ -96,10 +96,10 @@ def test_nothing_is_left_of_a_cluster_whose_harness_dies(sig: signal.Signals) ->
     )
     assert harness.stdout is not None
     identity, directory = harness.stdout.readline().split()
-    assert len(processes.find(f"{identity}:")) > 5
+    assert len(marked.find(f"{identity}:")) > 5
     harness.send_signal(sig)
     harness.communicate()
-    assert within(GONE_S, lambda: not processes.find(f"{identity}:") and not Path(directory).exists())
+    assert within(GONE_S, lambda: not marked.find(f"{identity}:") and not Path(directory).exists())
 
 
 def test_two_clusters_side_by_side_do_not_touch_each_other() -> None:
@@ -116,15 +116,15 @@ def test_two_clusters_side_by_side_do_not_touch_each_other() -> None:
 
 def test_a_pool_gives_a_clean_cluster_of_the_right_size_and_throws_a_dirty_one_away() -> None:
     with ClusterPool() as pool:
-        with pool.lease(Shape(nodes=1)) as cluster:
+        with pool.borrow(Shape(nodes=1)) as cluster:
             first = cluster.id
-        with pool.lease(Shape(nodes=2)) as cluster:
+        with pool.borrow(Shape(nodes=2)) as cluster:
             assert (cluster.id, len(cluster.nodes())) == (first, 2)
-        with pool.lease(Shape(nodes=1)) as cluster:
+        with pool.borrow(Shape(nodes=1)) as cluster:
             assert (cluster.id, len(cluster.nodes()), cluster.defects()) == (first, 1, [])
-            stray = subprocess.Popen([sys.executable, "-c", SLEEP], env={**os.environ, processes.MARK: f"{first}:1"})
+            stray = subprocess.Popen([sys.executable, "-c", SLEEP], env={**os.environ, marked.MARK: f"{first}:1"})
         assert stray.wait(GONE_S) == -signal.SIGKILL
-        with pool.lease(Shape(nodes=1)) as cluster:
+        with pool.borrow(Shape(nodes=1)) as cluster:
             assert cluster.id != first
             last = cluster
         assert last.pids(0) != []
@@ -207,7 +207,7 @@ def test_a_node_that_ray_gave_too_little_time_to_start_is_started_again() -> Non
         joining = pool.submit(cluster.add_node)
 
         def frozen() -> bool:
-            raylets = [pid for pid in processes.find(f"{cluster.id}:2") if processes.name(pid) == "raylet"]
+            raylets = [pid for pid in marked.find(f"{cluster.id}:2") if marked.name(pid) == "raylet"]
             for pid in raylets:
                 os.kill(pid, signal.SIGSTOP)
             return bool(raylets)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shaketable.clusters import processes
+from shaketable.clusters import marked
 from shaketable.clusters.attached.node_agents import act
 
 GONE_WITHIN_S = 20.0
@@ -55,7 +55,7 @@ class Node:
 
     def close(self) -> None:
         for pid in (self.worker, self.child, self.raylet.pid):
-            if not processes.gone(pid):
+            if not marked.gone(pid):
                 os.kill(pid, signal.SIGKILL)
         self.raylet.wait()
 
@@ -69,15 +69,15 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def gone(*pids: int) -> bool:
     deadline = time.monotonic() + GONE_WITHIN_S
-    while not all(map(processes.gone, pids)) and time.monotonic() < deadline:
+    while not all(map(marked.gone, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return all(map(processes.gone, pids))
+    return all(map(marked.gone, pids))
 
 
 def test_a_worker_of_the_node_is_killed_and_nothing_else(node: Node) -> None:
     assert node.act("gone", [node.child]) == "False"
     assert node.act("kill", [node.child]) == "True"
-    assert gone(node.child) and not processes.gone(node.raylet.pid)
+    assert gone(node.child) and not marked.gone(node.raylet.pid)
     assert node.act("gone", [node.child]) == "True"
     assert node.act("kill", [node.child]).endswith(f"process {node.child} is gone already, or not of this node")
 
@@ -85,7 +85,7 @@ def test_a_worker_of_the_node_is_killed_and_nothing_else(node: Node) -> None:
 def test_what_is_not_below_the_raylet_is_refused(node: Node) -> None:
     said = node.act("kill", [node.worker, os.getpid()])
     assert said.endswith(f"process {os.getpid()} is gone already, or not of this node")
-    assert not processes.gone(node.worker)
+    assert not marked.gone(node.worker)
 
 
 def test_a_node_is_killed_with_all_that_is_below_its_raylet(node: Node) -> None:
@@ -97,7 +97,7 @@ def test_where_no_raylet_is_nothing_is_killed(tmp_path: Path) -> None:
     node = Node(tmp_path, "bash")
     try:
         assert node.act("kill_node").endswith("which is no raylet")
-        assert not processes.gone(node.worker)
+        assert not marked.gone(node.worker)
     finally:
         node.close()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shaketable.clusters import processes
+from shaketable.clusters import marked
 from shaketable.suites.tests.suites.test_plugin_in_a_users_pytest import pytest_in
 
 CONFTEST = """
@@ -49,4 +49,4 @@ def test_what_a_test_leaves_running_fails_the_run_and_is_ended_and_nothing_else_
     assert "3 passed, 1 error" in done.stdout
     said = re.findall(r"process (\d+) is still running: .*\bsleep\b.*600", done.stdout)
     assert len(said) == 2 and "started during test_it.py::test_untidy\n" in done.stdout
-    assert all(processes.gone(int(pid)) for pid in said)
+    assert all(marked.gone(int(pid)) for pid in said)

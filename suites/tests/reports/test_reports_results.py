@@ -12,14 +12,14 @@ import pytest
 from shaketable.chaos.plan import Finding
 from shaketable.reports import console, results
 from shaketable.reports.junit import junit, write_junit
-from shaketable.reports.results import Outcome, Result, Run
+from shaketable.reports.results import Result, ResultVerdict, Run
 
 BLANK = Run(shaketable="0.1.0", ray="2.60.0", seed=20261121, started="2026-11-21T03:12:00+00:00", seconds=252.0)
 
-PASSED: tuple[Outcome, ...] = ("PASS",) * 15
+PASSED: tuple[ResultVerdict, ...] = ("PASS",) * 15
 
 
-def result(verdict: Outcome, name: str = "worker-crash", reason: str = "because") -> Result:
+def result(verdict: ResultVerdict, name: str = "worker-crash", reason: str = "because") -> Result:
     landed = ("SIGKILL driver pid 4121 at step 12, gone after 8 ms",)
     return Result(
         name=name,
@@ -35,7 +35,7 @@ def result(verdict: Outcome, name: str = "worker-crash", reason: str = "because"
     )
 
 
-def canary(*findings: Finding, verdict: Outcome = "FAIL") -> Result:
+def canary(*findings: Finding, verdict: ResultVerdict = "FAIL") -> Result:
     return Result(
         name="canary-resume-from-scratch",
         verdict=verdict,
@@ -52,7 +52,7 @@ def canary(*findings: Finding, verdict: Outcome = "FAIL") -> Result:
 CAUGHT = canary(Finding("resume-from-checkpoint", "FAIL", "rank 0 began at 0"))
 
 
-def run_of(*verdicts: Outcome, canary: Result | None = CAUGHT) -> Run:
+def run_of(*verdicts: ResultVerdict, canary: Result | None = CAUGHT) -> Run:
     run = BLANK
     for number, verdict in enumerate(verdicts):
         run = run.with_result(result(verdict, f"experiment-{number}"))
@@ -63,7 +63,7 @@ def run_of(*verdicts: Outcome, canary: Result | None = CAUGHT) -> Run:
     ("verdicts", "code"),
     [(("PASS", "PASS"), 0), (("PASS", "FAIL", "INVALID"), 1), (("PASS", "INVALID"), 3), (("PASS", "FAIL", "ERROR"), 4)],
 )
-def test_the_worst_verdict_decides_the_exit_code(verdicts: tuple[Outcome, ...], code: int) -> None:
+def test_the_worst_verdict_decides_the_exit_code(verdicts: tuple[ResultVerdict, ...], code: int) -> None:
     assert results.exit_code(run_of(*verdicts)) == code
 
 

@@ -5,34 +5,53 @@ from __future__ import annotations
 
 import heapq
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from shaketable.runtime.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from shaketable.runtime.controller import Controller, Settings, State
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.controller.budget import LIMITS
+from shaketable.runtime.controller.handlers.tiers import BY_TIER
 from shaketable.runtime.controller.scaling import Bounds
 from shaketable.runtime.log import records as rec
 from shaketable.runtime.log.run_state import RunState, apply
 
 TERMINAL = (State.FINISHED, State.FAILED, State.INTERRUPTED, State.FENCED)
+# of seconds: RunConfig takes no 0, and this is lost in any `now` above it
+AT_ONCE = 1e-18
+_OWN = ("agents_per_unit", "jitter", "wall_ahead_s")
+_SLICE_OF = {2: "2x4", 4: "4x4"}
 
 
 def settings(**changed: Any) -> Settings:
-    plain: dict[str, Any] = {
-        "bounds": Bounds(1, 3),
-        "resize_interval_s": 1.0,
-        "num_to_keep": None,
-        "heartbeat_timeout_s": 5.0,
-        "hold_timeout_s": 30.0,
-        "finish_uploads_s": 10.0,
-        "commit_timeout_s": 600.0,
-        "start_settle_s": 10.0,
-        "unit_wait_s": 300.0,
-        "lease_s": 30.0,
+    """`changed`: `bounds`, `limits`, and fields of RunConfig, FailureConfig, CheckpointConfig and Settings. All limits
+    are -1 unless they are given; `on_slices`: of v6e, with `agents_per_unit` workers."""
+    bounds = changed.pop("bounds", Bounds(1, 3))
+    own = {name: changed.pop(name) for name in _OWN if name in changed}
+    unlimited = {limit: -1 for limit in LIMITS if not changed.get("tiers") or limit not in BY_TIER}
+    failure = _taken(FailureConfig, changed, unlimited | changed.pop("limits", {}))
+    kept = _taken(CheckpointConfig, changed, {})
+    per_unit = own.setdefault("agents_per_unit", 1)
+    tpu: dict[str, Any] = {
+        "use_tpu": True,
+        "topology": _SLICE_OF.get(per_unit),
+        "accelerator_type": "TPU-V6E",
+        "chips_per_host": 4,
     }
-    limits = {**dict.fromkeys(LIMITS, -1), **changed.pop("limits", {})}
-    return Settings(**{**plain, **changed, "limits": limits})
+    scaling = ScalingConfig(
+        num_workers=(bounds.min_workers, bounds.max_workers),
+        elastic_resize_monitor_interval_s=changed.pop("resize_interval_s", 1.0),
+        **(tpu if changed.pop("on_slices", False) else {}),
+    )
+    plain = {"heartbeat_timeout_s": 5.0, "hold_timeout_s": 30.0, "start_settle_s": 10.0, **changed}
+    config = RunConfig("run", "/nowhere", failure_config=failure, checkpoint_config=kept, **plain)
+    return Settings(config, scaling, **own)
+
+
+def _taken(kind: Any, changed: dict[str, Any], plain: dict[str, Any]) -> Any:
+    """One of `kind`, with those of `changed` that are its fields."""
+    return kind(**plain | {each.name: changed.pop(each.name) for each in fields(kind) if each.name in changed})
 
 
 def opened(**configuration: Any) -> RunState:

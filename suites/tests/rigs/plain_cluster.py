@@ -127,13 +127,13 @@ class PlainCluster:
 
 
 class PlainPool:
-    """One cluster for each lease."""
+    """One cluster for each borrower."""
 
     def __init__(self) -> None:
         self.released = 0
 
     @contextlib.contextmanager
-    def lease(self, shape: Shape) -> Iterator[PlainCluster]:
+    def borrow(self, shape: Shape) -> Iterator[PlainCluster]:
         with PlainCluster(shape.nodes) as cluster:
             try:
                 yield cluster

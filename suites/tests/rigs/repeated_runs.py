@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shaketable.chaos.verdict.recoveries import Recovery
 from shaketable.reports.goodput import PARTS, Goodput
-from shaketable.reports.results import Outcome, Result, Run
+from shaketable.reports.results import Result, ResultVerdict, Run
 from shaketable.suites.gate.outputs import as_json
 
 # as a gate has them: from a twentieth of a second to a minute
@@ -21,7 +21,7 @@ def run(
     repeats: int = 5,
     noise: float = 0.07,
     slower: Mapping[str, float] | None = None,
-    verdicts: Mapping[str, Outcome] | None = None,
+    verdicts: Mapping[str, ResultVerdict] | None = None,
     experiments: Mapping[str, float] = EXPERIMENTS,
 ) -> Run:
     """`noise`: the standard deviation of a logarithm. `slower`: how many times, by experiment."""
@@ -36,7 +36,7 @@ def run(
     return Run("0.1.0", "2.60.0", 7, "2026-11-21T03:12:00+00:00", seconds=60.0, results=tuple(results))
 
 
-def result(name: str, repeat: int, back_s: float, verdicts: Mapping[str, Outcome], dice: random.Random) -> Result:
+def result(name: str, repeat: int, back_s: float, verdicts: Mapping[str, ResultVerdict], dice: random.Random) -> Result:
     seconds = dict.fromkeys(PARTS, 0.0) | {"productive": 4 * dice.lognormvariate(0, 0.02), "restart": back_s}
     return Result(
         name=f"{name}-{repeat}",

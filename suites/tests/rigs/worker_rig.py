@@ -137,9 +137,9 @@ class _Group:
                 self._metrics[rank] = msgspec.json.decode(message.metrics)
                 self._node.reports[rank].append(self._metrics[rank])
                 self._vote(rank, message)
-            case msg.Failed():
+            case msg.WorkerFailed():
                 raise WorkerFailed(f"rank {rank}: {message.error or message.detail}")
-            case msg.Finished():
+            case msg.WorkerFinished():
                 self._running.discard(rank)
 
     def _vote(self, rank: int, report: msg.Report) -> None:

@@ -9,7 +9,7 @@ from shaketable.runtime.controller import events as ev
 from shaketable.runtime.controller.scaling import Bounds
 from shaketable.runtime.log import records as rec
 from shaketable.runtime.log.run_state import apply
-from shaketable.suites.tests.rigs.controller_world import opened, settings
+from shaketable.suites.tests.rigs.controller_world import AT_ONCE, opened, settings
 from shaketable.suites.tests.rigs.log_examples import ended, started
 from shaketable.suites.tests.runtime.test_controller import running
 
@@ -264,7 +264,7 @@ def test_a_rank_that_is_reaped_before_it_says_that_it_has_finished_finishes_the_
 
 def test_growth_that_could_not_stop_every_rank_in_time_is_tried_again_after_the_interval() -> None:
     """Nothing else may ever happen that would make it look: no node comes, no rank finishes."""
-    controller = running(1, bounds=Bounds(1, 2), start_settle_s=0.0)
+    controller = running(1, bounds=Bounds(1, 2), start_settle_s=AT_ONCE)
     controller.handle(ev.UnitPlaced(2, ("n1",)), 1.0)
     controller.handle(ev.AgentReady(101, 2, "n1"), 2.0)
     assert state_of(controller) is State.HOLDING

@@ -1,6 +1,7 @@
 """What an event costs does not depend on how many hosts, ranks or records there are. Processor time is compared as a
-ratio between a size and sixteen times that size: 16 is linear, 256 is quadratic, anything below 32 is accepted. (Many
-hosts, because copying a set of a thousand ranks is still quick.)"""
+ratio between a size and sixteen times that size: 16 is linear, 256 is quadratic, and 64 lies halfway between them. A
+busy machine can spoil a measurement, so one of several has to be good; what is quadratic has no good one. (Many hosts,
+because copying a set of a thousand ranks is still quick.)"""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ from shaketable.runtime.controller.scaling import Bounds, decide_growth, decide_
 from shaketable.runtime.log import records as rec
 from shaketable.runtime.log.run_state import RunState, apply
 from shaketable.runtime.storage.file import File
-from shaketable.suites.tests.rigs.controller_world import opened, settings
+from shaketable.suites.tests.rigs.controller_world import AT_ONCE, opened, settings
 from shaketable.suites.tests.rigs.log_examples import committed, started
 
 FEW, MANY = 512, 8192
+MEASUREMENTS = 5
 # what comes before the last `yield` is not measured, nor is what follows it
 Story = Callable[[int], Iterator[None]]
 
@@ -39,6 +41,16 @@ def seconds(story: Story, hosts: int) -> float:
     return min(spent)
 
 
+def growth(story: Story, accepted: float) -> float:
+    """How many times what `FEW` cost `MANY` cost: the first ratio below `accepted`, or the last of several."""
+    ratio = 0.0
+    for _ in range(MEASUREMENTS):
+        ratio = seconds(story, MANY) / seconds(story, FEW)
+        if ratio < accepted:
+            break
+    return ratio
+
+
 def running(hosts: int, agents_per_unit: int = 1, most: int | None = None) -> Controller:
     """Every host is a rank that has entered; `most`: max, if more are wanted."""
     controller = starting(hosts, agents_per_unit, most)
@@ -50,7 +62,7 @@ def running(hosts: int, agents_per_unit: int = 1, most: int | None = None) -> Co
 
 def starting(hosts: int, agents_per_unit: int = 1, most: int | None = None) -> Controller:
     bounds = Bounds(hosts, most or hosts)
-    controller = Controller(settings(bounds=bounds, agents_per_unit=agents_per_unit, start_settle_s=0.0), opened())
+    controller = Controller(settings(bounds=bounds, agents_per_unit=agents_per_unit, start_settle_s=AT_ONCE), opened())
     controller.handle(ev.Begin(), 0.0)
     warm(controller, range(hosts), agents_per_unit, 0.1)
     if controller.state is State.WAITING:
@@ -260,8 +272,8 @@ STORIES = (
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_sixteen_times_the_hosts_cost_about_sixteen_times_as_much(story: Story) -> None:
-    ratio = seconds(story, MANY) / seconds(story, FEW)
-    assert ratio < 32, f"{MANY} hosts cost {ratio:.1f} times what {FEW} cost"
+    ratio = growth(story, accepted=64)
+    assert ratio < 64, f"{MANY} hosts cost {ratio:.1f} times what {FEW} cost"
 
 
 # ---- a single decision, a single record
@@ -306,5 +318,5 @@ def a_run_with_a_long_history_goes_on(records: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("story", [start_is_put_off, growth_is_put_off, a_run_with_a_long_history_goes_on])
 def test_sixteen_times_as_much_of_everything_costs_one_decision_nothing(story: Story) -> None:
-    ratio = seconds(story, MANY) / seconds(story, FEW)
+    ratio = growth(story, accepted=4)
     assert ratio < 4, f"{MANY} cost {ratio:.1f} times what {FEW} cost"

@@ -20,7 +20,7 @@ from shaketable.suites.tests.rigs.controller_states import (
     starting,
     stopping,
 )
-from shaketable.suites.tests.rigs.controller_world import settings
+from shaketable.suites.tests.rigs.controller_world import AT_ONCE, settings
 from shaketable.suites.tests.runtime.test_controller import end_of, running
 from shaketable.suites.tests.runtime.test_controller_replacements import notice
 
@@ -170,7 +170,7 @@ def test_a_node_is_no_longer_set_aside_when_its_time_is_over_whatever_the_run_do
         State.STOPPING: (*going, ev.Interrupted(15)),
     }
     for state, events in after.items():
-        controller = Controller(settings(bounds=Bounds(1, 1), quarantine=Quarantine(1, 99.0, 50.0)), run)
+        controller = Controller(settings(bounds=Bounds(1, 1), node_quarantine=Quarantine(1, 99.0, 50.0)), run)
         for event in (ev.Begin(), ev.AgentReady(100, 1, "n0"), *events):
             controller.handle(event, 0.2)
         assert (controller.state, list(controller.capacity.aside)) == (state, ["n9"])
@@ -254,7 +254,7 @@ def test_an_agent_that_does_not_come_up_while_an_attempt_stops_is_no_matter() ->
 
 
 def test_agents_that_cannot_be_started_end_a_run_also_while_it_pauses() -> None:
-    controller = running(1, bounds=Bounds(1, 2), start_settle_s=0.0, limits={"max_start_failures": 0})
+    controller = running(1, bounds=Bounds(1, 2), start_settle_s=AT_ONCE, limits={"max_start_failures": 0})
     controller.handle(ev.WorkerFailed(1, 0, "killed by SIGKILL", signal=9), 1.0)
     controller.handle(ev.WorkerEntered(2, 0), 1.1)
     controller.handle(ev.WorkerFailed(2, 0, "killed by SIGKILL", signal=9), 2.0)

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from shaketable.runtime.config import FailureConfig, RunConfig, ScalingConfig
-from shaketable.runtime.config import Tier as ConfiguredTier
+from shaketable.runtime.config import FailureConfig, RunConfig, ScalingConfig, Tier
 from shaketable.runtime.controller import Controller, State
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.controller.model import Tier
 from shaketable.runtime.controller.scaling import Bounds
 from shaketable.runtime.errors import ConfigurationError, LogViolation
 from shaketable.runtime.log import records as rec
@@ -22,8 +20,7 @@ from shaketable.suites.tests.runtime.test_controller import records
 
 
 def tier(name: str, failures: int = 0, timeout_s: float | None = None, preemptions: int = -1) -> Tier:
-    limits: Any = {"max_failures": failures, "max_preemption_failures": preemptions}
-    return Tier(name, (("kind", name),), limits, timeout_s)
+    return Tier(name, {"kind": name}, failures, preemptions, timeout_s)
 
 
 SPOT, SPARE, LAST = tier("spot", 1), tier("spare", 0, 30.0), tier("on-demand", 0)
@@ -189,18 +186,18 @@ def test_a_move_is_refused_within_an_attempt_and_to_the_tier_that_the_run_is_on(
 
 def test_wrong_tiers_are_named() -> None:
     with pytest.raises(ConfigurationError, match="not all different"):
-        FailureConfig(tiers=[ConfiguredTier("spot"), ConfiguredTier("spot")])
+        FailureConfig(tiers=[Tier("spot"), Tier("spot")])
     with pytest.raises(ConfigurationError, match="set these on each Tier"):
-        FailureConfig(max_failures=3, tiers=[ConfiguredTier("spot")])
+        FailureConfig(max_failures=3, tiers=[Tier("spot")])
     with pytest.raises(ConfigurationError, match="capacity_timeout_s is -1"):
-        ConfiguredTier("spot", capacity_timeout_s=-1)
+        Tier("spot", capacity_timeout_s=-1)
     with pytest.raises(ConfigurationError, match="empty"):
-        ConfiguredTier("")
+        Tier("")
 
 
 def test_there_are_tiers_of_whole_slices() -> None:
     slices = ScalingConfig(num_workers=4, use_tpu=True, topology="4x4", accelerator_type="TPU-V6E")
-    run = RunConfig(name="r", storage_path="/nowhere", failure_config=FailureConfig(tiers=[ConfiguredTier("spot")]))
+    run = RunConfig(name="r", storage_path="/nowhere", failure_config=FailureConfig(tiers=[Tier("spot")]))
     ElasticTrainer(print, scaling_config=slices, run_config=run)
     controller, commands = begun(SPOT, LAST, bounds=Bounds(4, 4), agents_per_unit=4, on_slices=True)
     for failure in (1, 2):

@@ -13,6 +13,7 @@ from shaketable.chaos.simulation.subject.run import DECLARED
 from shaketable.runtime.controller import Controller, in_words
 from shaketable.runtime.controller import events as ev
 from shaketable.suites.command.exploring import explore_chunk
+from shaketable.suites.tests.runtime import test_checkpoint_quarantine as quarantine
 from shaketable.suites.tests.runtime import test_controller as basics
 from shaketable.suites.tests.runtime import test_controller_hangs as hangs
 from shaketable.suites.tests.runtime import test_controller_regressions as regressions
@@ -20,7 +21,6 @@ from shaketable.suites.tests.runtime import test_controller_replacements as repl
 from shaketable.suites.tests.runtime import test_controller_seldom as seldom
 from shaketable.suites.tests.runtime import test_controller_tiers as tiers
 from shaketable.suites.tests.runtime import test_controller_votes as votes
-from shaketable.suites.tests.runtime import test_quarantine as quarantine
 
 SCHEDULES = 100
 

@@ -15,9 +15,9 @@ import pytest
 from shaketable.runtime.agent.loop import AgentSpec
 from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job, _Call
-from shaketable.runtime.driver.placement import Leases
+from shaketable.runtime.driver.ray_placement import RayNodes, RayPlacement
 from shaketable.runtime.log.run_log import open_run
 from shaketable.suites.tests.rigs.log_examples import CONFIGURATION
 
@@ -25,15 +25,15 @@ from shaketable.suites.tests.rigs.log_examples import CONFIGURATION
 def executor_in(directory: Path) -> Executor:
     log, _ = open_run(directory / "run", CONFIGURATION)
     config = RunConfig(name="run", storage_path=str(directory))
-    settings = settings_of(config, ScalingConfig(num_workers=2), jitter=0.0, wall_ahead_s=0.0)
-    return Executor(Job(b"", (), {}, ()), config, settings, log)
+    settings = Settings(config, ScalingConfig(num_workers=2), 1)
+    return Executor(Job(b"", (), {}, ()), config, settings, log, RayNodes())
 
 
 @pytest.mark.parametrize("another", [True, False])
 def test_a_driver_that_goes_on_looks_for_a_newer_one_before_it_hears_anybody(tmp_path: Path, another: bool) -> None:
     """Protocols 2.1: what it hears first may have it command agents that another driver has by now."""
     executor = executor_in(tmp_path)
-    executor._leases = Leases(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
+    executor._placement = RayPlacement(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
     executor._feed(ev.Begin())
     heard: list[str] = []
     ours, theirs = socket.socketpair()

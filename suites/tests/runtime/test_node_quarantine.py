@@ -26,7 +26,7 @@ AHEAD_S = 1000.0
 
 
 def begun(run: RunState | None = None, **changed: Any) -> tuple[Controller, list[ev.Command]]:
-    plain: dict[str, Any] = {"bounds": Bounds(1, 1), "quarantine": RULE, "wall_ahead_s": AHEAD_S}
+    plain: dict[str, Any] = {"bounds": Bounds(1, 1), "node_quarantine": RULE, "wall_ahead_s": AHEAD_S}
     controller = Controller(settings(**{**plain, **changed}), run or opened())
     return controller, controller.handle(ev.Begin(), 0.0)
 
@@ -113,7 +113,7 @@ def test_the_next_driver_leaves_the_node_aside_too_for_the_rest_of_its_time() ->
     assert aside(commands) == [] and ev.RequestUnit(1, (), ("n1",)) in commands
     assert ev.SetTimer("quarantine", 80.0) in commands
     assert begun(run, wall_ahead_s=AHEAD_S + 81.0)[1][0] == ev.RequestUnit(1)
-    assert begun(run, quarantine=None)[1][0] == ev.RequestUnit(1)
+    assert begun(run, node_quarantine=None)[1][0] == ev.RequestUnit(1)
 
 
 def test_a_driver_that_died_before_it_could_set_the_node_aside_leaves_that_to_its_successor() -> None:
@@ -160,7 +160,7 @@ def test_a_window_counts_what_was_charged_in_it_up_to_the_last_charge() -> None:
 
 
 def test_the_error_of_a_budget_with_a_window_says_so() -> None:
-    controller, _ = begun(limits={"max_failures": 1}, budget_window_s=50.0, quarantine=None)
+    controller, _ = begun(limits={"max_failures": 1}, budget_window_s=50.0, node_quarantine=None)
     crash_on(controller, "n1", 10.0)
     crash_on(controller, "n1", 61.0)
     assert controller.state is not State.FAILED

@@ -8,8 +8,9 @@ from pathlib import Path
 from shaketable.runtime.agent.checkpoint_io import Place
 from shaketable.runtime.agent.loop import AgentLoop, AgentSpec
 from shaketable.runtime.config import RunConfig, ScalingConfig
-from shaketable.runtime.controller.settings import settings_of
+from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job, _Peer
+from shaketable.runtime.driver.process_placement import ProcessNodes
 from shaketable.runtime.errors import StorageUnavailable
 from shaketable.runtime.log.records import AttemptEnded
 from shaketable.runtime.log.run_log import open_run
@@ -65,8 +66,8 @@ def test_the_record_of_an_attempts_end_has_what_driver_and_agents_had_to_ask_aga
     log, _ = open_run(tmp_path / "run", CONFIGURATION)
     log.append(started(1))
     config = RunConfig(name="run", storage_path=str(tmp_path))
-    settings = settings_of(config, ScalingConfig(num_workers=2), jitter=0.0, wall_ahead_s=0.0)
-    executor = Executor(Job(b"", (), {}, ()), config, settings, log)
+    settings = Settings(config, ScalingConfig(num_workers=2), 1)
+    executor = Executor(Job(b"", (), {}, ()), config, settings, log, ProcessNodes(tmp_path))
     ours, _theirs = wire.pair()
     peer = _Peer(Channel(ours), agent=1, unit=0, place=0, node_id="node", heard_s=0.0, rank=1)
     executor._on_message(peer, msg.Retried(counts={"upload": 2}))

@@ -12,7 +12,8 @@ from shaketable.runtime.agent.loop import AgentSpec
 from shaketable.runtime.clocks import Deadlines, as_wall_s
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.driver.executor import Executor
-from shaketable.runtime.driver.placement import Leases
+from shaketable.runtime.driver.ray_placement import RayPlacement
+from shaketable.runtime.tpu.seen_nodes import SeenNode
 from shaketable.runtime.transport import messages as msg
 
 
@@ -69,10 +70,10 @@ def test_the_controller_is_shown_deadlines_on_its_own_clock_and_nothing_while_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_a_minute = time.time() + 60.0
-    seen = (ray_internals.SeenNode("n0", True, True, in_a_minute), ray_internals.SeenNode("n1", True, False, 0.0))
+    seen = (SeenNode("n0", True, True, in_a_minute), SeenNode("n1", True, False, 0.0))
     monkeypatch.setattr(ray_internals, "nodes", lambda: seen)
     posted: list[ev.Event] = []
-    leases = Leases(posted.append, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
+    leases = RayPlacement(posted.append, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
     for _ in range(3):
         leases._look_at_nodes()
     (change,) = posted

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import ray
 
-from shaketable.clusters.local.autoscaling import AutoscalingCluster
 from shaketable.clusters.protocol import Shape
 from shaketable.runtime import ElasticTrainer, RunConfig, ScalingConfig, get_context, report
+from shaketable.suites.tests.rigs.autoscaling_cluster import AutoscalingCluster
 
 pytestmark = pytest.mark.xdist_group("autoscaling")
 

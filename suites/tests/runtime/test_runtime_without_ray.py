@@ -18,7 +18,7 @@ from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
 from shaketable.runtime.config import FailureConfig
 from shaketable.runtime.errors import TrainingFailedError
 from shaketable.runtime.trainer import Result
-from shaketable.suites.tests.rigs.local_agents import fit
+from shaketable.suites.tests.rigs.process_runs import fit, process_nodes
 
 ASYNC = CheckpointUploadMode.ASYNC
 
@@ -157,11 +157,12 @@ def test_a_final_checkpoint_that_is_refused_is_named_in_the_result_and_its_files
         (folder / "out").symlink_to("/etc/passwd")
         session.report({"step": 1}, Checkpoint.from_directory(folder), checkpoint_upload_mode=ASYNC)
 
-    result = fit(train, tmp_path)
-    (left,) = result.uncommitted
-    assert result.checkpoint is None and left.index == 1
-    kept = Path(left.detail.partition("the files lie in ")[2].partition(" on ")[0])
-    assert (kept / "state").read_text() == "precious"
+    with process_nodes(1) as nodes:
+        result = fit(train, tmp_path, nodes=nodes)
+        (left,) = result.uncommitted
+        assert result.checkpoint is None and left.index == 1
+        kept = Path(left.detail.partition("the files lie in ")[2].partition(" on ")[0])
+        assert (kept / "state").read_text() == "precious"
     assert fit(train, tmp_path).uncommitted == [left]
 
 

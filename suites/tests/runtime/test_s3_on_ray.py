@@ -77,7 +77,7 @@ def test_a_fifth_of_all_requests_fails_and_the_digest_is_right(
     s3: str, gateway: Gateway, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from shaketable.runtime import ElasticTrainer, FailureConfig, RunConfig, ScalingConfig
-    from shaketable.runtime.trainer import read_result
+    from shaketable.suites.tests.rigs.read_back import read_result
 
     effects: tuple[Effect, ...] = ("slow_down", "internal_error", "reset", "lose_answer", "truncate_answer")
     monkeypatch.setenv("AWS_ENDPOINT_URL", gateway.endpoint)

@@ -8,7 +8,6 @@ import pytest
 from ray.train.v2.api.config import ScalingConfig as RayScalingConfig
 
 from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
-from shaketable.runtime.controller.settings import settings_of
 from shaketable.runtime.errors import ConfigurationError
 
 V6E: dict[str, Any] = {"use_tpu": True, "accelerator_type": "TPU-V6E"}
@@ -32,7 +31,6 @@ def test_workers_are_whole_slices_as_in_ray_train(given: Any, per_unit: int, bun
     assert ours.workers_per_unit == per_unit
     assert (ours.min_workers, ours.max_workers) == (rays.min_workers, rays.max_workers)
     assert ours.bundle == bundle == rays.resources_per_worker
-    assert settings_of(RUN, ours, jitter=0.0, wall_ahead_s=0.0).agents_per_unit == per_unit
 
 
 def test_2x4_on_two_hosts_of_four_chips_is_two_workers_to_a_slice() -> None:
@@ -53,7 +51,7 @@ def test_an_accelerator_type_elsewhere_asks_for_nodes_that_have_it_as_in_ray() -
 
 def test_without_tpu_a_unit_is_one_worker_and_nothing_new_is_recorded() -> None:
     recorded = as_json(ScalingConfig(num_workers=(1, 3)), RUN, None, "torch")
-    assert settings_of(RUN, ScalingConfig(), jitter=0.0, wall_ahead_s=0.0).agents_per_unit == 1
+    assert ScalingConfig().workers_per_unit == 1
     assert (recorded["accelerator"], recorded["topology"]) == ("CPU", None)
     assert not {"accelerator_type", "chips_per_host"} & recorded.keys()
 

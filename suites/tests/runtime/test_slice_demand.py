@@ -11,9 +11,9 @@ import pytest
 from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import _AutoscalingCoordinatorActor
 
 from shaketable.runtime.agent.loop import AgentSpec
-from shaketable.runtime.driver.placement import Leases
-from shaketable.runtime.driver.reservations import SliceReservations
-from shaketable.runtime.driver.slice_assignment import Allotment
+from shaketable.runtime.driver.ray_placement import RayPlacement
+from shaketable.runtime.driver.ray_reservations import SliceReservations
+from shaketable.runtime.driver.slice_assignment import Allotment, SliceAssignment
 from shaketable.runtime.driver.slice_demand import EXPIRES_AFTER_S, RENEWED_EVERY_S, Bundles, SliceDemand, bundle_of
 from shaketable.runtime.tpu.slices import Count, WholeSlice
 from shaketable.runtime.tpu.topology import slice_shape
@@ -106,8 +106,8 @@ def test_what_is_wanted_meanwhile_does_not_put_it_off() -> None:
 def test_giving_the_leases_back_withdraws_it() -> None:
     """Which is what the executor does on every ending: finished, failed, interrupted, fenced."""
     coordinator = InProcess()
-    slices = SliceReservations(TWO_HOSTS, {"TPU": 4.0}, demand(coordinator))
-    leases = Leases(lambda _: None, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"TPU": 4.0}, slices)
+    slices = SliceReservations(SliceAssignment(TWO_HOSTS, {"TPU": 4.0}), demand(coordinator))
+    leases = RayPlacement(lambda _: None, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"TPU": 4.0}, slices)
     slices.allotment.ask(1)
     assert slices.reserve(0.0) == []
     until(lambda: coordinator.passed_on == [[HEAD]])

@@ -31,6 +31,7 @@ from shaketable.runtime import (
 )
 from shaketable.runtime.driver.slice_demand import RaysCoordinator, bundle_of
 from shaketable.runtime.tpu import slices
+from shaketable.runtime.tpu.seen_nodes import as_host
 from shaketable.runtime.tpu.topology import slice_shape
 
 pytestmark = pytest.mark.xdist_group("slices")
@@ -74,7 +75,7 @@ def completed(cluster: LocalCluster, whole: str, half: str) -> Iterator[str]:
 
 def counted() -> slices.Count:
     free = ray_internals.free_chips()
-    hosts = [ray_internals.as_host(node, free.get(node.node_id, 0.0)) for node in ray_internals.nodes()]
+    hosts = [as_host(node, free.get(node.node_id, 0.0)) for node in ray_internals.nodes()]
     return slices.count(hosts, TWO_HOSTS)
 
 

@@ -25,7 +25,8 @@ from shaketable.runtime.storage.store import RunPath
 from shaketable.suites.tests.rigs.log_examples import CONFIGURATION, committed, ended, quarantined, started
 
 RECORDS = 100_000
-OPENS_WITHIN_S = 1.0
+# processor time: 1 on a quiet machine; without a snapshot, or with all records read, it is 10
+OPENS_WITHIN_S = 3.0
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -144,7 +145,7 @@ def test_only_the_newest_two_are_kept(run: RunPath) -> None:
     assert StoredSnapshots(run)._names() == [f"{number * LEAST:010d}.json" for number in (2, 3)]
 
 
-def test_a_run_of_a_hundred_thousand_records_is_opened_within_a_second(
+def test_a_run_of_a_hundred_thousand_records_is_opened_from_its_snapshot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Written without syncs, as the log has them."""

@@ -39,9 +39,9 @@ from shaketable.runtime.storage.files import CHECKPOINTS
 from shaketable.runtime.transport import messages as msg
 from shaketable.suites.tests.rigs.copying_rig import CopyingRig, setup
 from shaketable.suites.tests.rigs.log_examples import CONFIGURATION, committed, started
+from shaketable.suites.tests.runtime.test_checkpoint_quarantine import folded, resumed, stopped
 from shaketable.suites.tests.runtime.test_controller import records
 from shaketable.suites.tests.runtime.test_executor import executor_in
-from shaketable.suites.tests.runtime.test_quarantine import folded, resumed, stopped
 
 WITHIN_S = 15.0
 HANGS_S = 60.0
@@ -283,7 +283,7 @@ def test_a_restore_does_not_wait_for_what_an_attempt_before_has_to_upload(
     go_on.set()
     rig.until(lambda: not rig.copying._uploads)
     assert len(checks) == 2, "the third has not been begun"
-    assert not [each for each in rig.told if isinstance(each, msg.Uploaded)]
+    assert not [each for each in rig.told if isinstance(each, msg.UploadFinished)]
 
 
 def test_an_upload_of_the_attempt_that_runs_is_not_given_up(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_an_upload_of_the_attempt_that_runs_is_not_given_up(tmp_path: Path) -> N
     rig.copying.upload(1, rig.report(source(tmp_path), attempt=2))
     rig.copying.begin(rig.fork(None))
     rig.until(lambda: rig.told)
-    assert isinstance(rig.told[0], msg.Uploaded)
+    assert isinstance(rig.told[0], msg.UploadFinished)
 
 
 # ---- a thread that ends
@@ -310,10 +310,10 @@ def test_whatever_ends_the_thread_of_the_log_ends_the_run_with_its_reason(
     assert isinstance(error.value.__cause__, KeyError)
 
 
-@pytest.mark.parametrize("name", ["shaketable-chores", "shaketable-ray"])
+@pytest.mark.parametrize("name", ["shaketable-chores", "shaketable-placement"])
 def test_whatever_ends_another_thread_of_ours_ends_the_run_with_its_reason(tmp_path: Path, name: str) -> None:
     from shaketable.runtime.agent.loop import AgentSpec
-    from shaketable.runtime.driver.placement import Leases
+    from shaketable.runtime.driver.ray_placement import RayPlacement
 
     executor = executor_in(tmp_path)
 
@@ -324,7 +324,7 @@ def test_whatever_ends_another_thread_of_ours_ends_the_run_with_its_reason(tmp_p
         if name == "shaketable-chores":
             executor._chores.do(bug)
         else:
-            leases = Leases(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
+            leases = RayPlacement(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
             leases._calls.put(bug)
             leases.start(executor._guarded)
         with pytest.raises(InternalError, match=f"{name}: KeyError"):

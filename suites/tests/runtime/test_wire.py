@@ -56,7 +56,7 @@ def test_a_channel_works_above_descriptor_1023() -> None:
 
 
 def test_a_text_that_is_not_utf_8_travels_escaped() -> None:
-    given = msg.Failed(attempt=1, rank=0, detail="caf\udce9", error="x")
+    given = msg.WorkerFailed(attempt=1, rank=0, detail="caf\udce9", error="x")
     assert msg.decode(msg.encode(given)) == msgspec.structs.replace(given, detail="caf\\udce9")
-    task = msg.Uploaded(attempt=1, rank=0, index=1, files=[File(path="\udcff", size=1, checksum="c")])
+    task = msg.UploadFinished(attempt=1, rank=0, index=1, files=(File(path="\udcff", size=1, checksum="c"),))
     assert msg.decode(msg.encode(task)).files[0].path == "\\udcff"  # type: ignore[union-attr]

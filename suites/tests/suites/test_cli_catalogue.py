@@ -120,12 +120,15 @@ def test_results_are_never_mixed_and_never_written_where_they_cannot_be(tmp_path
         outputs.ResultsFolder.create(tmp_path / "file" / "below")
 
 
-@pytest.mark.parametrize(("cluster", "canary"), [("local", mutants.CANARY), ("simulated", mutants.SIMULATED_CANARY)])
+@pytest.mark.parametrize(
+    ("cluster", "canary"),
+    [("local", mutants.CANARY), ("processes", mutants.CANARY), ("simulated", mutants.SIMULATED_CANARY)],
+)
 def test_the_canary_of_a_gate_is_one_that_shows_where_the_gate_runs(cluster: str, canary: str) -> None:
     gate = catalogue.select([])
     assert runner.Request(variables={"cluster": cluster}).canary == canary
     assert mutants.MUTANTS[canary].experiment in {entry.name for entry in gate}
-    assert cluster == "local" or mutants.MUTANTS[canary].tried == "simulation"
+    assert mutants.MUTANTS[canary].tried == ("simulation" if cluster == "simulated" else "processes")
 
 
 def test_two_runs_of_one_minute_have_two_folders_and_latest_is_the_last(
@@ -168,7 +171,13 @@ def test_doctor_says_what_to_do_about_everything_that_is_not_ok() -> None:
         (["run", "worker-crash", "--var", "nodes"], "write KEY=VALUE"),
         (["run", "worker-crash", "--subject", "bundeld"], "bundled"),
         (["run", "worker-crash", "--mutant", "nope"], "suites.mutants --list"),
-        (["run", "worker-crash", "--cluster", "simulated", "--mutant", "resume-from-scratch"], "use --cluster local"),
+        (
+            ["run", "worker-crash", "--cluster", "simulated", "--mutant", "resume-from-scratch"],
+            "use --cluster processes",
+        ),
+        (["run", "worker-crash", "--cluster", "processes", "--mutant", "lease-not-given-back"], "use --cluster local"),
+        (["run", "worker-crash", "--cluster", "processes", "--subject", "ray-train"], "subject: ray-train needs Ray"),
+        (["run", "slice-lifecycle", "--cluster", "processes", "--var", "slices=[sick]"], "a sick slice"),
         (["run", "worker-crash", "--results", "/proc/none"], "cannot write results to /proc/none"),
         (["run", "worker-crash", "--json", "no/such/folder/x.json"], "cannot write --json"),
         (["run", "worker-crash", "--jobs", "0"], "--jobs"),

@@ -120,7 +120,7 @@ def test_one_control_run_serves_every_experiment_of_an_invocation(
 
     monkeypatch.setattr(baseline.Controls, "_run", run)
 
-    def of(seed: int, number: int = 1) -> baseline.Outcome:
+    def of(seed: int, number: int = 1) -> baseline.BaselineResult:
         # as in another process
         monkeypatch.setattr(baseline, "_remembered", {})
         controls = baseline.Controls(tmp_path, tmp_path / str(seed), None, print)  # type: ignore[arg-type]

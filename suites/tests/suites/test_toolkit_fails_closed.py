@@ -15,7 +15,7 @@ from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history.view import History
 from shaketable.chaos.plan import Judgement
 from shaketable.chaos.run.engine import Executed
-from shaketable.chaos.toolkit.session import Session
+from shaketable.chaos.toolkit.armed_experiment import ArmedExperiment
 
 WORKER_CRASH = Path(__file__).parents[2] / "experiments" / "worker-crash.yaml"
 PASS = Judgement("PASS", "all is well")
@@ -35,14 +35,14 @@ def chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]
     return run
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, judgement: Judgement) -> list[Session]:
-    sessions: list[Session] = []
+def judged(monkeypatch: pytest.MonkeyPatch, judgement: Judgement) -> list[ArmedExperiment]:
+    sessions: list[ArmedExperiment] = []
 
-    def judge(self: Session) -> Executed:
+    def judge(self: ArmedExperiment) -> Executed:
         sessions.append(self)
         return Executed(judgement, History(()))
 
-    monkeypatch.setattr(Session, "_execute", judge)
+    monkeypatch.setattr(ArmedExperiment, "_execute", judge)
     return sessions
 
 
@@ -96,10 +96,10 @@ def test_a_removed_control_exits_1_with_probes_that_are_not_called(chaos: Callab
 
 
 def test_a_judge_that_raises_exits_1(chaos: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Session) -> Executed:
+    def broken(self: ArmedExperiment) -> Executed:
         raise ZeroDivisionError("the judge")
 
-    monkeypatch.setattr(Session, "_execute", broken)
+    monkeypatch.setattr(ArmedExperiment, "_execute", broken)
     assert chaos() == 1
     with pytest.raises(ZeroDivisionError):
         toolkit.run_file(WORKER_CRASH, variables={}, folder=Path("result"), pool=None)
@@ -165,9 +165,9 @@ def test_run_file_gives_the_judgement_and_leaves_a_journal(tmp_path: Path, monke
 
 
 def test_ctrl_c_in_an_experiment_comes_out_of_run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(self: Session) -> Executed:
+    def interrupted(self: ArmedExperiment) -> Executed:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Session, "_execute", interrupted)
+    monkeypatch.setattr(ArmedExperiment, "_execute", interrupted)
     with pytest.raises(KeyboardInterrupt):
         toolkit.run_file(WORKER_CRASH, variables={}, folder=tmp_path, pool=None)

@@ -35,7 +35,7 @@ LANDING = (FaultInjected, FaultObserved, FaultMissed, FaultHealed)
 log = logging.getLogger("chaostoolkit")
 
 
-class Session:
+class ArmedExperiment:
     """`pool` None: clusters of its own, torn down at the end."""
 
     def __init__(

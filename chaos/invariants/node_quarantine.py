@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shaketable.chaos.history.entries import Aside, End, Entry, Opening, Start
+from shaketable.chaos.history.entries import End, Entry, Opening, QuarantinedNode, Start
 from shaketable.chaos.history.view import CLOCK_SKEW_S, History
 
 # what is charged to these is a failure of the node it names
@@ -16,9 +16,9 @@ FAILED = ("max_failures", "max_start_failures")
 DEFAULTS = {"failures": 3, "within_s": 3600.0, "for_s": 1800.0}
 
 
-def wrongly_set_aside(history: History) -> str | None:
+def wrong_node_quarantine(history: History) -> str | None:
     """A node that was used while it had to rest, or that was set aside without need or for another time."""
-    if not any(launch.configuration.node_quarantine for launch in history.launches):
+    if not any(launch.configuration.node_quarantine for launch in history.driver_lives):
         return None
     book = _Book()
     for entry in history.entries:
@@ -43,7 +43,7 @@ class _Book:
                 self.failures.append(entry)
                 if len(list(self._recent(entry, rule["within_s"]))) >= rule["failures"]:
                     self.resting[entry.node_id] = entry.settled_s + rule["for_s"]
-            case Aside() if abs(self.resting.get(entry.node_id, 0.0) - entry.until_s) > CLOCK_SKEW_S:
+            case QuarantinedNode() if abs(self.resting.get(entry.node_id, 0.0) - entry.until_s) > CLOCK_SKEW_S:
                 return f"node {entry.node_id[:8]} was quarantined ({entry.place}) without cause or for the wrong time"
             case Start() if rule is not None:
                 return self._used(entry)

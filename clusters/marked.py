@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from shaketable.clusters.protocol import ClusterError
+
 MARK = "SHAKETABLE_NODE"
 GONE_AFTER_SIGKILL_S = 20.0
 STOPPED_AFTER_SIGSTOP_S = 10.0
 RESCAN_S = 0.01
 
 
-class ProcessesRemain(Exception):
+class ProcessesRemain(ClusterError):
     """Some processes did not do what the signal says in time; the message lists them."""
 
 
@@ -59,6 +61,11 @@ def living() -> dict[int, Process]:
 def gone(pid: int) -> bool:
     """No such process, or only not yet reaped."""
     return _process(pid) is None
+
+
+def stopped(pid: int) -> bool:
+    process = _process(pid)
+    return process is not None and process.state in "Tt"
 
 
 def _belongs(pid: int, mark: str) -> bool:

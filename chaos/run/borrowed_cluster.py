@@ -14,12 +14,24 @@ from shaketable.clusters.slice_states import Slices, SliceState
 if TYPE_CHECKING:
     from shaketable.clusters.local.pool import ClusterPool
 
+# What the fork servers of the bundled runtime import anyway: a node of processes has it before it forks them.
+PRELOADED = (
+    "cloudpickle",
+    "shaketable.runtime.agent.worker",
+    "shaketable.chaos.subjects.witnessed",
+    "shaketable.chaos.subjects.bundled.worker",
+)
+
 
 @contextmanager
-def leased(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
+def borrowed(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
     """As long as it is needed. Raises ClusterError where it cannot be had."""
+    if configuration.cluster == "processes":
+        with pool.processes.borrow(shape_of(configuration), PRELOADED) as processes:
+            yield processes
+        return
     if not configuration.attach:
-        with pool.lease(shape_of(configuration)) as cluster:
+        with pool.borrow(shape_of(configuration)) as cluster:
             yield cluster
         return
     from shaketable.clusters.attached.cluster import AttachedCluster

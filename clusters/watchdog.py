@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shaketable.clusters import processes
+from shaketable.clusters import marked
 from shaketable.clusters.protocol import ClusterError
 
 LOOK_FOR_PARENT_S = 1.0
@@ -77,7 +77,7 @@ def main(mark: str, directory: str) -> None:
     sys.stdout.close()
     while _harness_lives(harness):
         pass
-    processes.kill_all(mark)
+    marked.kill_all(mark)
     shutil.rmtree(directory, ignore_errors=True)
 
 
