@@ -32,7 +32,7 @@ from shaketable.suites.gate import deviations, execution
 from shaketable.suites.gate.catalogue import UsageError, select, suited
 from shaketable.suites.gate.environment import machine_problem, require_ray, version_of
 from shaketable.suites.gate.execution import Trial
-from shaketable.suites.gate.outputs import ROOT, ResultsFolder, last_event, write_reports
+from shaketable.suites.gate.outputs import ROOT, LiveReport, ResultsFolder, last_event, write_reports
 from shaketable.suites.gate.pytest_plugin import CHECKED, PROPERTY, Checked
 from shaketable.suites.gate.validation import check_all
 
@@ -135,17 +135,21 @@ def _run(
     notes: Sequence[str],
     conclude: Conclude,
 ) -> Run:
-    trials = [trial for of_file in checked.values() for trial in of_file if not trial.canary]
+    everything = [trial for of_file in checked.values() for trial in of_file]
+    trials = [trial for trial in everything if not trial.canary]
     blank = Run(version_of("shaketable"), ray, _common_seed(trials), _now(), canary_expected=request.is_gate)
-    total = sum(map(len, checked.values()))
-    listener = Listener(blank, _console(out, trials, folder, total, request.quiet), checked, request.fail_fast)
+    report, total = LiveReport(folder.path), len(everything)
+    console = _console(out, trials, folder, total, request.quiet)
+    listener = Listener(blank, console, checked, report, request.fail_fast)
+    report.write(blank, [trial.label for trial in everything])
+    folder.link()
     for line in (_header(blank, trials), *notes):
         listener.console.note(line)
     with listener.console, _signals(), _bare_environment():
         began = time.monotonic()
         code = pytest.main(arguments(request, list(checked), variables, folder.path), plugins=[listener])
     finished = listener.finish([trial.label for trial in trials], code, time.monotonic() - began)
-    return _conclude(finished, folder, listener.console, conclude)
+    return _conclude(finished, folder, listener.console, report, conclude)
 
 
 def arguments(request: Request, paths: Sequence[Path], variables: dict[str, str], results: Path) -> list[str]:
@@ -179,10 +183,11 @@ def arguments(request: Request, paths: Sequence[Path], variables: dict[str, str]
 
 class Listener:
     """A pytest plugin of the controlling process: turns reports into results and prints them as they come. Where no
-    other process runs the experiments, they are those that were `checked`."""
+    other process runs the experiments, they are those that were `checked`. `report` is written as they come."""
 
-    def __init__(self, run: Run, console: Console, checked: Checked, fail_fast: bool) -> None:
-        self.run, self.console, self._checked, self._fail_fast = run, console, checked, fail_fast
+    def __init__(self, run: Run, console: Console, checked: Checked, report: LiveReport, fail_fast: bool) -> None:
+        self.run, self.console, self._checked = run, console, checked
+        self._report, self._fail_fast = report, fail_fast
         self._errors: list[str] = []
         self._finished: Counter[str] = Counter()
 
@@ -204,8 +209,15 @@ class Listener:
             self.run = self.run.with_result(result)
             self._finished[report.location[2]] += 1
             self.console.finished(report.location[2], result)
+            self._report.add(result)
+            self._report.write(self.run, self._running())
         elif report.failed:
             self._errors.append(f"{report.nodeid} failed in {report.when}: {report.longreprtext}")
+
+    def _running(self) -> list[str]:
+        """With their canary."""
+        labels = Counter(trial.label for trials in self._checked.values() for trial in trials)
+        return list((labels - self._finished).elements())
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -227,9 +239,9 @@ class Listener:
         return replace(self.run, seconds=seconds, not_run=not_run, errors=tuple(self._errors))
 
 
-def _conclude(run: Run, folder: ResultsFolder, console: Console, conclude: Conclude) -> Run:
+def _conclude(run: Run, folder: ResultsFolder, console: Console, live: LiveReport, conclude: Conclude) -> Run:
     run, said_besides = conclude(run, folder.path)
-    report = write_reports(run, folder)
+    report = write_reports(run, folder, live)
     for line in said_besides:
         console.line(line)
     if said := canary_line(run):

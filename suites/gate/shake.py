@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ShakeFailed", "ShakeInvalid", "Shaken", "shake"]
 
-HISTORY = "history.jsonl"
+HISTORY, REPORT = "history.jsonl", "report.html"
 # Of this process, oldest first; the pytest plugin takes them out.
 FINISHED: deque[Result] = deque(maxlen=1000)
 
@@ -90,8 +90,8 @@ def shake(
     `job` is a training function or its name (`"package.module:function"`), `job_config` its argument. `faults` are the
     `method` of a file. `outcome`, `charged`, `steps_lost`, `within_s` (seconds), `driver` and `recovery_within_s`
     (seconds) are the arguments of its `verdict`. `configuration` takes any other key of a file's
-    configuration: `subject`, `num_workers`, `max_failures`, `seed`, ... The result, with its checkpoints, stays in
-    `storage_path` (default: a new temporary directory).
+    configuration: `subject`, `num_workers`, `max_failures`, `seed`, ... The result, with its checkpoints and its
+    `report.html`, stays in `storage_path` (default: a new temporary directory).
 
     Raises ShakeFailed (an AssertionError) if the verdict is FAIL or a limit of speed is exceeded, ShakeInvalid if it is
     INVALID.
@@ -100,6 +100,7 @@ def shake(
     __tracebackhide__ = True
     from shaketable.chaos.run.preparation import prepare
     from shaketable.suites.gate import execution
+    from shaketable.suites.gate.outputs import report_of_one
 
     folder = _fresh(Path(storage_path or tempfile.mkdtemp(prefix="shake-")))
     name = job if isinstance(job, str) else getattr(job, "__name__", "job")
@@ -122,6 +123,7 @@ def shake(
     trial = execution.Trial(plan.title, prepare(plan), keep_storage=True)
     folder.mkdir(parents=True, exist_ok=True)
     result = execution.run_plan(trial, folder, pool or session_pool())
+    report_of_one(result, folder)
     FINISHED.append(result)
     return _shaken(result, folder)
 
@@ -154,7 +156,8 @@ def _shaken(result: Result, folder: Path) -> Shaken:
 def _as_the_gate_says_it(result: Result) -> str:
     from shaketable.reports.console import detail_lines, verdict_line
 
-    return "\n".join([verdict_line(result, 0), *detail_lines(result), f"  result     {result.folder}"])
+    where = [f"  result     {result.folder}", f"  report     {Path(result.folder) / REPORT}"]
+    return "\n".join([verdict_line(result, 0), *detail_lines(result), *where])
 
 
 # ---- where and what ----
