@@ -15,7 +15,7 @@ from shaketable.runtime.log import records as rec
 
 def top_up(m: Model) -> None:
     """As many units as max needs, no more: each that is missing is one pending request."""
-    wanted = m.settings.scaling.max_workers // m.settings.agents_per_unit
+    wanted = m.settings.bounds.max_workers // m.settings.agents_per_unit
     counted = m.capacity.unit_index.counted
     if counted > wanted:
         for unit in m.capacity.surplus(wanted, m.in_use):
