@@ -36,28 +36,35 @@ class Section:
         return bool(self.result.caught_by) if self.result.canary else self.result.verdict in ("PASS", "KNOWN")
 
 
-def render(run: Run, histories: Mapping[str, Sequence[AnyEvent]]) -> str:
-    """`histories` by the name of the result; a result without one is shown without a timeline."""
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def render(run: Run, histories: Mapping[str, Sequence[AnyEvent]]) -> str:
+    """`histories` by the name of the result; a result without one is shown without a timeline."""
     sections = [_section(result, histories.get(result.name, ())) for result in run.results]
     canary = _section(run.canary, histories.get(run.canary.name, ())) if run.canary else None
-    return environment.get_template("report.html").render(
-        run=run,
-        sections=sections,
-        canary=canary,
-        canary_problem=results.canary_problem(run),
-        colour=results.colour(run),
-        tally=results.tally(run),
-        duration=results.duration,
-        exit_code=results.exit_code(run),
-        parts={part: words for part, (_, words) in PARTS.items()},
-        not_your_job=results.NOT_YOUR_JOB,
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            run=run,
+            sections=sections,
+            canary=canary,
+            canary_problem=results.canary_problem(run),
+            colour=results.colour(run),
+            tally=results.tally(run),
+            duration=results.duration,
+            exit_code=results.exit_code(run),
+            parts={part: words for part, (_, words) in PARTS.items()},
+            not_your_job=results.NOT_YOUR_JOB,
+        )
     )
 
 

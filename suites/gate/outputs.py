@@ -17,7 +17,7 @@ from shaketable.chaos.history import events
 from shaketable.reports.console import shown
 from shaketable.reports.html import render
 from shaketable.reports.junit import write_junit
-from shaketable.reports.results import Result, Run, colour, exit_code
+from shaketable.reports.results import Result, Run, written
 from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.gate.execution import HISTORY
 
@@ -30,18 +30,18 @@ TAIL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class ResultsFolder:
-    """`path` is absolute. `linked`: it lies below the default root, whose `latest` link is to point at it."""
+    """`path` is absolute. `linked`: it lies below the root of all runs, whose `latest` link is to point at it."""
 
     path: Path
     linked: bool
 
     @classmethod
-    def create(cls, asked: Path | None) -> ResultsFolder:
+    def create(cls, asked: Path | None, root: Path = ROOT) -> ResultsFolder:
         """Raises UsageError, naming the directory, when results cannot be written there."""
         try:
-            return cls(_stamped(ROOT), True) if asked is None else cls(_empty(asked), False)
+            return cls(_stamped(root), True) if asked is None else cls(_empty(asked), False)
         except OSError as error:
-            where = asked or ROOT
+            where = asked or root
             raise UsageError(
                 f"cannot write results to {where}: {error.strerror}; choose another with --results"
             ) from None
@@ -100,9 +100,8 @@ def write_reports(run: Run, folder: ResultsFolder) -> str:
 
 
 def as_json(run: Run) -> bytes:
-    """The run with what can be derived from it, for programs."""
-    content = msgspec.to_builtins(run) | {"colour": colour(run), "exit_code": exit_code(run)}
-    return msgspec.json.format(msgspec.json.encode(content)) + b"\n"
+    """As `docs/schema/results-1.json` has it."""
+    return msgspec.json.format(msgspec.json.encode(written(run))) + b"\n"
 
 
 def read_run(path: Path) -> Run:

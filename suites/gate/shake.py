@@ -37,7 +37,8 @@ FINISHED: deque[Result] = deque(maxlen=1000)
 
 
 class ShakeFailed(ChaosError, AssertionError):
-    """The verdict was FAIL. `result` is all of it, and the text reads as in the gate's output."""
+    """The verdict was FAIL, or a limit of speed was exceeded. `result` is all of it, and the text reads as in the
+    gate's output."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(_as_the_gate_says_it(result))
@@ -78,6 +79,7 @@ def shake(
     steps_lost: int | None = None,
     within_s: float = 300.0,
     driver: int | None = None,
+    recovery_within_s: float | None = None,
     storage_path: Path | str | None = None,
     title: str = "",
     pool: ClusterPool | None = None,
@@ -86,12 +88,13 @@ def shake(
     """Run `job` under `faults`, judge the run, and return the result.
 
     `job` is a training function or its name (`"package.module:function"`), `job_config` its argument. `faults` are the
-    `method` of a file. `outcome`, `charged`, `steps_lost`, `within_s` (seconds) and `driver` are the arguments of its
-    `verdict`. `configuration` takes any other key of a file's configuration: `subject`, `num_workers`,
-    `max_failures`, `seed`, ... The result, with its checkpoints, stays in `storage_path` (default: a new temporary
-    directory).
+    `method` of a file. `outcome`, `charged`, `steps_lost`, `within_s` (seconds), `driver` and `recovery_within_s`
+    (seconds) are the arguments of its `verdict`. `configuration` takes any other key of a file's
+    configuration: `subject`, `num_workers`, `max_failures`, `seed`, ... The result, with its checkpoints, stays in
+    `storage_path` (default: a new temporary directory).
 
-    Raises ShakeFailed (an AssertionError) if the verdict is FAIL, ShakeInvalid if it is INVALID.
+    Raises ShakeFailed (an AssertionError) if the verdict is FAIL or a limit of speed is exceeded, ShakeInvalid if it is
+    INVALID.
     """
     # of a failure pytest shows the caller's line, and not ours
     __tracebackhide__ = True
@@ -112,6 +115,7 @@ def shake(
         "steps_lost": steps_lost,
         "within_s": within_s,
         "driver": driver,
+        "recovery_within_s": recovery_within_s,
     }
     made = configuring.configuration(values, "shake()")
     plan = Plan(title or f"shake({name})", made, _faults(faults), configuring.expect(expect, "shake()"))
@@ -140,6 +144,8 @@ def _shaken(result: Result, folder: Path) -> Shaken:
         raise ShakeFailed(result)
     if result.verdict == "INVALID":
         raise ShakeInvalid(result)
+    if result.exceeded:
+        raise ShakeFailed(result)
     events = tuple(read_events(folder / HISTORY))
     ended = [event for event in events if isinstance(event, RunEnded)]
     return Shaken(result, (ended[-1].metrics or {}) if ended else {}, events, folder)

@@ -162,6 +162,15 @@ def pause_taken_for_a_hang(core: Any) -> None:
     replace_item(core.HANDLERS, core.ev.LoopPaused, lambda original: lambda m, event: None)
 
 
+@defect(
+    "controller.model",
+    tests="chaos/test_simulation.py::test_the_attempt_after_a_hold_in_which_the_driver_was_stopped_is_not_charged",
+)
+def agents_that_left_taken_for_lost(model: Any) -> None:
+    """a node is blamed for agents that left a driver which stood still"""
+    replace(model.Model, "has_left", lambda original: lambda self, agent: False)
+
+
 @defect("log.run_state", BUDGET)
 def budget_window_ignored(fold: Any) -> None:
     """charges count for ever, also with a budget window"""

@@ -128,3 +128,13 @@ def test_the_same_history_in_another_order_of_arrival_gets_the_same_verdict() ->
     events = crash_and_finish().events
     merged = h.merge([reversed(events)])
     assert judge(merged) == judge(events)
+
+
+def test_a_recovery_slower_than_expected_leaves_the_verdict_and_is_told_apart() -> None:
+    def told(limit_s: float | None) -> tuple[str, tuple[str, ...]]:
+        expect = {"charged": {"max_failures": 1}, "steps_lost": 1, "recovery_within_s": limit_s}
+        judgement = judge(crash_and_finish(expect=expect).events)
+        return judgement.verdict, judgement.exceeded
+
+    assert told(None) == told(5.0) == ("PASS", ())
+    assert told(0.05) == ("PASS", ("back in 0.10 s after sigkill_worker, expected within 0.05 s",))

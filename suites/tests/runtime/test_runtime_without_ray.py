@@ -17,8 +17,8 @@ import pytest
 from shaketable.runtime import session
 from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
 from shaketable.runtime.config import FailureConfig
+from shaketable.runtime.driver.result import Result
 from shaketable.runtime.errors import TrainingFailedError
-from shaketable.runtime.trainer import Result
 from shaketable.suites.tests.rigs.process_runs import fit, process_nodes
 
 ASYNC = CheckpointUploadMode.ASYNC
