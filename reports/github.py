@@ -13,7 +13,7 @@ from shaketable.reports.results import Result, Run
 GOOD = ("PASS", "KNOWN")
 
 
-def annotations(run: Run) -> Iterator[str]:
+def annotation_lines(run: Run) -> Iterator[str]:
     """Lines for stdout."""
     for result in run.results:
         if result.verdict not in GOOD:

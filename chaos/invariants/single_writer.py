@@ -162,7 +162,11 @@ def _foreign_events(history: History) -> Iterator[str]:
             yield f"the driver of term {gone.term} ended attempt {gone.attempt}, but the log says otherwise"
     deleted = {entry.checkpoint for entry in history.of(Deletion)}
     given_up = {entry.checkpoint for entry in history.of(QuarantinedCheckpoint)}
-    for took in (*history.all(CheckpointDeleted), *history.all(CheckpointQuarantined)):
+    taken_away: list[CheckpointDeleted | CheckpointQuarantined] = [
+        *history.all(CheckpointDeleted),
+        *history.all(CheckpointQuarantined),
+    ]
+    for took in taken_away:
         if took.checkpoint not in (deleted if isinstance(took, CheckpointDeleted) else given_up):
             did = "deleted" if isinstance(took, CheckpointDeleted) else "gave up"
             yield f"the driver of term {took.term} {did} {took.checkpoint}, but the log does not hold it"

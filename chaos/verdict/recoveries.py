@@ -36,6 +36,10 @@ AS_BEFORE = ("STARTING", "RUNNING")
 PARTS = ("detect_s", "decide_s", "start_s", "restore_s", "first_step_s")
 
 
+# the position of no attempt: a fault that hit none is booked there
+NOWHERE = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """One fault that takes something away, number `fault` of the method. `back_s`: seconds from the fault to the next
@@ -64,7 +68,7 @@ def recoveries(history: History) -> tuple[Recovery, ...]:
     return tuple(
         _recovery(fault, back, history, losses.get(hit, 0), kept_s.get(hit), again_s)
         for fault, back in backs(history)
-        for hit in (booked.get(fault.fault),)
+        for hit in (booked.get(fault.fault, NOWHERE),)
     )
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from shaketable.reports.comparison.chance import NEW, OLD, Estimate, Pass, chances, least_chance, middle, ratio
 from shaketable.reports.results import Result, Run
@@ -145,9 +145,9 @@ def _verdict(name: str, old: Run, new: Run) -> VerdictChange | None:
     return VerdictChange(name, _counted(before), _counted(after), worse)
 
 
-def _counted(verdicts: Mapping[str, int]) -> str:
+def _counted(verdicts: Counter[Any]) -> str:
     if sum(verdicts.values()) == 1:
-        return next(iter(verdicts))
+        return str(next(iter(verdicts)))
     return ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
 
 

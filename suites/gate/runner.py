@@ -257,7 +257,7 @@ def _conclude(run: Run, folder: ResultsFolder, console: Console, live: LiveRepor
 
 def _tell_github(run: Run, folder: Path, console: Console) -> None:
     """Annotations on stdout, and a summary of the step, with that of a comparison."""
-    for line in github.annotations(run):
+    for line in github.annotation_lines(run):
         console.line(line)
     if (path := os.environ.get("GITHUB_STEP_SUMMARY")) is None:
         return

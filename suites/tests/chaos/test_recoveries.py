@@ -91,7 +91,7 @@ def test_help_is_no_fault_and_a_worker_that_went_on_had_not_been_away() -> None:
         h.FaultHealed(fault=0, name="freeze_worker", at_s=e.at_s + 1) if isinstance(e, h.Healed) else e
         for e in recorded.worker_crash()
     ]
-    frozen = [
+    frozen: list[h.AnyEvent] = [
         h.FaultInjected(fault=0, name="freeze_worker", target={}, at_s=e.at_s) if isinstance(e, h.FaultInjected) else e
         for e in passed
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ NUMBERS = {"results": results.SCHEMA, "result": results.SCHEMA, "compare": compa
 
 def strict(what: str) -> dict[str, Any]:
     """The published schema, and nothing besides what it names: whoever adds a field publishes it."""
-    made = json.loads((DOCS / f"{what}-{NUMBERS[what]}.json").read_text())
+    made: dict[str, Any] = json.loads((DOCS / f"{what}-{NUMBERS[what]}.json").read_text())
     for each in [made, *made.get("$defs", {}).values()]:
         if "properties" in each:
             each["additionalProperties"] = False
@@ -68,7 +69,11 @@ def test_a_run_in_virtual_time_writes_files_that_obey_their_schema(tmp_path: Pat
 
 def test_the_test_sees_a_field_that_nobody_published() -> None:
     written = json.loads(as_json(repeated_runs.run(1, experiments={"worker-crash": 0.5})))
-    for spoil in (lambda run: run.update(new=1), lambda run: run["results"][0]["recoveries"][0].update(new=1)):
+    spoils: tuple[Callable[[Any], None], ...] = (
+        lambda run: run.update(new=1),
+        lambda run: run["results"][0]["recoveries"][0].update(new=1),
+    )
+    for spoil in spoils:
         spoiled = copy.deepcopy(written)
         spoil(spoiled)
         with pytest.raises(jsonschema.ValidationError):

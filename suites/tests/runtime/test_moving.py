@@ -46,7 +46,7 @@ def test_a_function_for_ray_train_finds_its_checkpoints_environment_and_callback
                 train.report({"rank": rank}, checkpoint, "mine", delete_local_checkpoint_after_upload=False)
             (reported,) = train.get_all_reported_checkpoints()
             newest = train.get_checkpoint()
-            assert newest == reported.checkpoint and newest is not None and newest.get_metadata() == {"rank": 0}
+            assert newest is not None and newest == reported.checkpoint and newest.get_metadata() == {"rank": 0}
             assert reported.metrics == {"rank": 0}
         else:
             train.report({"rank": rank})

@@ -45,7 +45,7 @@ def test_an_argument_of_ray_trains_is_refused_with_what_to_do(owner: str, name: 
 def test_an_argument_that_asks_for_nothing_passes() -> None:
     assert FailureConfig(controller_failure_limit=-1, preemption_grace_s=0.0) == FailureConfig()  # type: ignore[call-arg]
     assert RunConfig(sync_config=None, logging_config=None) == RunConfig()  # type: ignore[call-arg]
-    ElasticTrainer(train, datasets={}, metadata=None)
+    ElasticTrainer(train, datasets={}, metadata=None)  # type: ignore[call-arg]
 
 
 def test_an_argument_that_nobody_knows_is_pythons_own_error() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -47,9 +47,10 @@ def test_each_rank_has_its_share_of_the_samples(worker: Any) -> None:
 def test_a_loader_that_shuffles_goes_on_to_do_so_and_its_epoch_can_be_set(worker: Any) -> None:
     worker(0, 2)
     shuffled, plain = prepared.prepare_data_loader(loader(shuffle=True)), prepared.prepare_data_loader(loader())
-    assert (shuffled.sampler.shuffle, plain.sampler.shuffle) == (True, False)
+    sampler: Any = shuffled.sampler
+    assert (sampler.shuffle, cast(Any, plain.sampler).shuffle) == (True, False)
     before = [batch.tolist() for batch in shuffled]
-    shuffled.sampler.set_epoch(1)
+    sampler.set_epoch(1)
     assert [batch.tolist() for batch in shuffled] != before
     assert len(shuffled) == 1 and isinstance(shuffled, torch.utils.data.DataLoader)
 

@@ -97,7 +97,7 @@ RED = Run(
 
 
 def test_an_annotation_for_each_that_is_red_is_escaped_as_github_wants() -> None:
-    assert list(github.annotations(RED)) == [
+    assert list(github.annotation_lines(RED)) == [
         (
             "::error title=shaketable%3A FAIL loud::the run | charged 2, 100 %25%0Anot 1"
             "%0Areproduce: shaketable run x.yaml"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from shaketable.suites.mutants.promises import BROKEN_BY
 from shaketable.suites.tools import promises as tool
 from shaketable.suites.tools.promises import Promise
 
@@ -55,6 +56,6 @@ def test_the_command_prints_the_table_and_fails_where_something_is_missing(
     assert "budget-5   failure-budget, liveness  <-  no-pause-before-a-retry, pause-doubles-never" in (
         capsys.readouterr().out
     )
-    monkeypatch.setattr(tool, "BROKEN_BY", {**tool.BROKEN_BY, "budget-5": ()})
+    monkeypatch.setattr(tool, "BROKEN_BY", {**BROKEN_BY, "budget-5": ()})
     assert tool.main([]) == 1
     assert "WRONG  budget-5: the cell mutants is empty" in capsys.readouterr().err
