@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typer import Typer
 
-NEEDED = ("typer", "rich", "jinja2", "yaml", "pytest", "xdist", "chaoslib", "psutil", "uplot")
+NEEDED = ("typer", "rich", "jinja2", "yaml", "pytest", "xdist", "chaoslib", "psutil")
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
