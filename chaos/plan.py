@@ -142,6 +142,8 @@ class Expect:
     steps_lost: Annotated[Count | None, Meta(description="a whole number from 0, or null for any")] = None
     # Hangs, never slowness.
     within_s: Seconds = 300.0
+    # Of speed, and apart from the verdict: each recovery takes at most so long; None: as long as it takes.
+    recovery_within_s: SecondsOrNull = None
     # Which driver, counted from 1, came to that outcome; None: any.
     driver: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="a whole number from 1, or null for any")] = (
         None
@@ -179,3 +181,5 @@ class Judgement:
     reason: str
     findings: tuple[Finding, ...] = ()
     missed: tuple[Finding, ...] = ()
+    # Limits of speed that were exceeded, in words. They do not touch the verdict.
+    exceeded: tuple[str, ...] = ()

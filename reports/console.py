@@ -16,6 +16,7 @@ from typing import TextIO
 from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from shaketable.reports import results
@@ -32,6 +33,9 @@ STYLES = {
     "INTERRUPTED": "bold yellow",
 }
 REFRESH_PER_SECOND = 8
+PROGRESS_EVERY_S = 10.0
+# of a table; a terminal wraps what it cannot show
+MOST_COLUMNS = 500
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -50,7 +54,7 @@ def verdict_line(result: Result, width: int) -> str:
 
 def detail_lines(result: Result) -> list[str]:
     """The indented lines below a verdict that somebody has to act on."""
-    notes = [f"  note       {note}" for note in result.notes]
+    notes = [f"  limit      {said}" for said in result.exceeded] + [f"  note       {note}" for note in result.notes]
     if result.verdict == "PASS":
         return notes
     known = [f"  known      {one.invariant}: {_because(one)}" for one in result.deviations]
@@ -92,9 +96,20 @@ class _Terminal(RichConsole):
 
 
 class Console:
-    """Prints as results come in. `last_event(name)` says in a few words what a running experiment did last."""
+    """Prints as results come in. `last_event(name)` says in a few words what a running experiment did last. `total`:
+    how many results are to come. `quiet`: only what somebody has to act on, and the last line. Where there is no
+    terminal, a line every `every_s` seconds says how far it is."""
 
-    def __init__(self, out: TextIO, width: int = 0, last_event: Callable[[str], str] = lambda name: "") -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        width: int = 0,
+        last_event: Callable[[str], str] = lambda name: "",
+        *,
+        total: int = 0,
+        quiet: bool = False,
+        every_s: float = PROGRESS_EVERY_S,
+    ) -> None:
         self._tty = out.isatty() and os.environ.get("TERM") != "dumb"
         forced = bool(os.environ.get("FORCE_COLOR"))
         plain = "NO_COLOR" in os.environ or not (self._tty or forced)
@@ -108,10 +123,18 @@ class Console:
             emoji=False,
         )
         self._width, self._last_event = width, last_event
+        self._total, self._quiet, self._every_s = total, quiet, every_s
+        self._began_s, self._done = time.monotonic(), 0
+        self._over = threading.Event()
         self._running: dict[str, float] = {}
         self._told: dict[tuple[str, tuple[str, ...]], str] = {}
         self._lock = threading.Lock()
         self._live: Live | None = None
+
+    def note(self, text: str) -> None:
+        """A line that nobody has to act on."""
+        if not self._quiet:
+            self.line(text)
 
     def line(self, text: str) -> None:
         """One line of output, never wrapped; its first word is coloured when it is a verdict."""
@@ -119,6 +142,12 @@ class Console:
         styled = Text(text, end="")
         styled.stylize(STYLES.get(first, "dim" if text.startswith("  ") else ""), 0, _span(text, first))
         self._rich.print(styled, soft_wrap=True)
+
+    def table(self, table: Table) -> None:
+        """As wide as it has to be: a log file or a CI page has no width."""
+        width, self._rich.width = self._rich.width, MOST_COLUMNS
+        self._rich.print(table)
+        self._rich.width = width
 
     def started(self, name: str) -> None:
         with self._lock:
@@ -128,6 +157,9 @@ class Console:
         """`name` is what `started` was called with; the result of a second one of that name has another."""
         with self._lock:
             self._running.pop(name, None)
+            self._done += 1
+        if self._quiet and result.verdict in ("PASS", "KNOWN") and not result.exceeded:
+            return
         # it has its own line, after all others
         if result.canary:
             return
@@ -144,7 +176,13 @@ class Console:
         return [verdict_line(replace(result, reason=f"as {first}"), self._width)]
 
     def __enter__(self) -> Console:
-        if self._tty:
+        self._began_s = time.monotonic()
+        if self._quiet:
+            return self
+        if not self._tty:
+            self._over.clear()
+            threading.Thread(target=self._tell, name="progress", daemon=True).start()
+        else:
             self._live = Live(
                 console=self._rich,
                 get_renderable=self._progress,
@@ -157,14 +195,34 @@ class Console:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         if self._live is not None:
             self._live.stop()
             self._live = None
 
+    def _tell(self) -> None:
+        while not self._over.wait(self._every_s):
+            with self._lock:
+                running = dict(self._running)
+            told = [self._running_words(name, since) for name, since in running.items()]
+            self.line("; ".join([f"  progress   {self._far()}", *told]))
+
+    def _running_words(self, name: str, since: float) -> str:
+        return f"{name} {time.monotonic() - since:.0f} s {self._last_event(name)}".rstrip()
+
+    def _far(self) -> str:
+        """`7 of 22, about 3 min 20 s left`: at the pace so far."""
+        done, took_s = self._done, time.monotonic() - self._began_s
+        said = f"{done} of {self._total}" if self._total else f"{done} done"
+        if not done or done >= self._total:
+            return said
+        return f"{said}, about {results.duration(took_s / done * (self._total - done))} left"
+
     def _progress(self) -> RenderableType:
         with self._lock:
             running = dict(self._running)
-        return Group(*(self._running_line(name, since) for name, since in running.items()))
+        lines = [self._running_line(name, since) for name, since in running.items()]
+        return Group(*lines, *([Text(self._far(), style="dim")] if self._total > 1 else []))
 
     def _running_line(self, name: str, since: float) -> Text:
         running_s = time.monotonic() - since

@@ -1,34 +1,22 @@
 """Where the time of a run went, from its recorded history: every second of it belongs to exactly one part. Pure.
 
 The time line runs from the first sign of the run's first driver to the last of its last; it is cut at the moments of
-each attempt (`course.py`), so that the parts add up to wall time by construction. The names are those of Google's
-ml-goodput-measurement (`GoodputType`, `BadputType`), which knows fewer parts: docs/cost.md has both.
+each attempt (`chaos/verdict/course.py`), so that the parts add up to wall time by construction. The names are those of
+Google's ml-goodput-measurement (`GoodputType`, `BadputType`), which knows fewer parts: docs/cost.md has both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.capacity import room
-from shaketable.chaos.history.events import (
-    AnyEvent,
-    CheckpointProbed,
-    DriverExited,
-    DriverStarted,
-    LeakCheck,
-    LogRecord,
-    NodeJoined,
-    ReferenceRun,
-    RunEnded,
-    StateChanged,
-    TermBegan,
-)
+from shaketable.chaos.history.events import AnyEvent, DriverExited, DriverStarted, NodeJoined, RunEnded, StateChanged
 from shaketable.chaos.history.view import History
-from shaketable.chaos.verdict.judge import steps_lost
-from shaketable.reports.course import Course, courses
+from shaketable.chaos.verdict.course import Course, courses, wall
+from shaketable.chaos.verdict.recoveries import steps_lost
 
 # part -> its name in ml-goodput-measurement, and what it is. In the order in which they are shown.
 PARTS: dict[str, tuple[str, str]] = {
@@ -43,8 +31,6 @@ PARTS: dict[str, tuple[str, str]] = {
     "other": ("OTHER", "after the last attempt"),
 }
 MOST_ASTRAY = 0.01
-# what the harness looks at when all is over
-INQUEST = (LeakCheck, CheckpointProbed, LogRecord, ReferenceRun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +93,12 @@ def accounted(told: Sequence[AnyEvent] | History) -> Goodput | None:
     return measured
 
 
-def viewed(
-    history: History, measure: Callable[[History], Goodput | None] = accounted
-) -> tuple[Goodput | None, tuple[str, ...]]:
-    """What `measure` gives, or None with a note why not: a view never takes a verdict with it."""
-    try:
-        return measure(history), ()
-    except Exception as error:  # noqa: BLE001  (the outermost boundary of a view)
-        return None, (f"goodput was not computed: {type(error).__name__}: {error} (a bug in shaketable)",)
-
-
 def stretches(told: Sequence[AnyEvent] | History) -> list[Stretch]:
     """The time line, without a gap; empty where no attempt was ever started."""
     history = History.indexed(told)
     if not history.attempts:
         return []
-    line = _Line(*_wall(history))
+    line = _Line(*wall(history))
     short = tuple(_short_of_capacity(history))
     trained = False
     for course in courses(history, line.end_s):
@@ -164,16 +140,6 @@ class _Line:
         if until_s > self._at_s:
             self.stretches.append(Stretch(self._at_s, until_s, part, share))
             self._at_s = until_s
-
-
-def _wall(history: History) -> tuple[float, float]:
-    """From the first driver's start to the last one's exit, as far as either was recorded."""
-    starts = [event.at_s for event in (*history.all(DriverStarted), *history.all(TermBegan))]
-    begin_s = min([*starts, history.attempts[0].begin_s])
-    exits = [event.at_s for event in history.all(DriverExited)]
-    if len(exits) == len(history.driver_lives) and exits:
-        return begin_s, max(exits)
-    return begin_s, max(event.at_s for event in history.events if not isinstance(event, INQUEST))
 
 
 def _short_of_capacity(history: History) -> Iterator[tuple[float, float]]:

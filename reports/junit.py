@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from shaketable.reports import results
@@ -18,7 +20,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def junit(run: Run) -> ET.Element:
     """The whole run as one suite, the canary as its last case."""
-    cases = [_case(result) for result in run.results]
+    cases = [case for result in run.results for case in (_case(result), *_limit(result))]
     cases += [_canary(run)] if run.canary or run.canary_expected else []
     cases += [_broken(f"harness-{number}", message) for number, message in enumerate(run.errors, 1)]
     suite = ET.Element(
@@ -52,13 +54,31 @@ def _case(result: Result) -> ET.Element:
         time=f"{result.seconds:.3f}",
     )
     history = f"{result.folder}/history.jsonl"
-    _properties(case, {"seed": result.seed, "subject": result.subject, "cluster": result.cluster, "history": history})
+    described = {"seed": result.seed, "subject": result.subject, "cluster": result.cluster, "history": history}
+    _properties(case, described | _figures(result))
     if result.deviations:
         _known(case, result)
     if result.verdict not in ("PASS", "KNOWN"):
         tag = "failure" if result.verdict == "FAIL" else "error"
         _problem(case, tag, result.verdict, result.reason, [*result.landed, f"reproduce: {result.reproduce}"])
     return case
+
+
+def _limit(result: Result) -> Iterator[ET.Element]:
+    """A limit of speed is a case of its own, where there is one that was exceeded: the verdict says nothing of it."""
+    if result.exceeded and result.verdict in ("PASS", "KNOWN"):
+        name = _clean(f"{result.name} limit of speed")
+        case = ET.Element(
+            "testcase", classname=f"shaketable.{result.cluster}.{result.subject}", name=name, time="0.000"
+        )
+        _problem(case, "failure", "LIMIT", result.exceeded[0], list(result.exceeded))
+        yield case
+
+
+def _figures(result: Result) -> dict[str, object]:
+    """`fault.0.name`, `fault.0.back_s`, ...: what each fault cost, as far as it is known."""
+    told = ((one.fault, name, value) for one in result.recoveries for name, value in asdict(one).items())
+    return {f"fault.{number}.{name}": value for number, name, value in told if name != "fault" and value is not None}
 
 
 def _known(case: ET.Element, result: Result) -> None:

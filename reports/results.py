@@ -6,13 +6,16 @@ so that no view can disagree with another about what was red.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from shaketable.chaos.plan import Finding
+from shaketable.chaos.verdict.recoveries import Recovery
 from shaketable.reports.cost import OnTier
 from shaketable.reports.goodput import Goodput
 
+# Of the JSON that is written, published in docs/schema/. A new field leaves it as it is; one that goes, or that means
+# something else, makes it the next.
 SCHEMA = 1
 # KNOWN: it fails by exactly what is recorded of its subject. ERROR: the harness itself broke, in suites or chaos.
 ResultVerdict = Literal["PASS", "KNOWN", "FAIL", "INVALID", "ERROR"]
@@ -61,12 +64,19 @@ class Result:
     deviations: tuple[KnownDeviation, ...] = ()
     # where its time went; None where it never started to train
     goodput: Goodput | None = None
+    # what each fault cost
+    recoveries: tuple[Recovery, ...] = ()
+    # limits of speed that were exceeded; the verdict says nothing of them
+    exceeded: tuple[str, ...] = ()
     # what somebody should know besides the verdict
     notes: tuple[str, ...] = ()
     # what each tier of capacity took, where the run has tiers
     tiers: tuple[OnTier, ...] = ()
     # what the history alone came to, where known deviations made another of it
     judged: ResultVerdict | Literal[""] = ""
+    # The experiment's name, and which of its repeats this is, from 1. The results of a repeated one are numbered.
+    experiment: str = ""
+    repeat: int = 1
 
     @property
     def caught_by(self) -> str:
@@ -91,6 +101,10 @@ class Run:
     not_run: tuple[str, ...] = ()
     interrupted: bool = False
     errors: tuple[str, ...] = ()
+    # by --fail-fast
+    stopped: bool = False
+    # where it exceeds the limit of a comparison (`--max-slower`)
+    beyond: tuple[str, ...] = ()
     schema: int = SCHEMA
 
     def with_result(self, result: Result) -> Run:
@@ -102,10 +116,23 @@ class Run:
         return sum(result.verdict == verdict for result in self.results)
 
 
+@dataclass(frozen=True, slots=True)
+class Written(Run):
+    """The run as it is written for programs, with what follows from it. The JSON schema is that of this class."""
+
+    colour: Literal["GREEN", "RED", "INTERRUPTED"] = "GREEN"
+    exit_code: int = 0
+
+
+def written(run: Run) -> Written:
+    told = {each.name: getattr(run, each.name) for each in fields(run)}
+    return Written(**told, colour=colour(run), exit_code=exit_code(run))
+
+
 def canary_problem(run: Run) -> str:
     """Why the canary says that the harness cannot be trusted; empty when it was caught, or none was asked for."""
     if run.canary is None:
-        return "the canary never ran" if run.canary_expected and not run.interrupted else ""
+        return "the canary never ran" if run.canary_expected and not (run.interrupted or run.stopped) else ""
     if run.canary.caught_by:
         return ""
     mutant, must_fail = run.canary.mutant, run.canary.must_fail
@@ -118,9 +145,14 @@ def exit_code(run: Run) -> int:
         return EXIT_INTERRUPTED
     if run.errors or run.count("ERROR") or canary_problem(run):
         return EXIT_HARNESS
-    if run.count("FAIL"):
+    if run.count("FAIL") or run.beyond or slow(run):
         return EXIT_FAIL
     return EXIT_INVALID if run.count("INVALID") else EXIT_PASS
+
+
+def slow(run: Run) -> int:
+    """How many experiments were right, and exceeded a limit of speed."""
+    return sum(bool(result.exceeded) and result.verdict in ("PASS", "KNOWN") for result in run.results)
 
 
 def colour(run: Run) -> Literal["GREEN", "RED", "INTERRUPTED"]:
@@ -138,6 +170,8 @@ def tally(run: Run) -> str:
         (run.count("INVALID"), "invalid"),
         (run.count("ERROR") + len(run.errors) + bool(canary_problem(run)), "harness error"),
         (len(run.not_run), "not run"),
+        (slow(run), "beyond a limit of speed"),
+        (len(run.beyond), "beyond --max-slower"),
     ]
     said = [f"{count} {word}" for count, word in words if count]
     return ", ".join(said) or "0 passed"

@@ -1,11 +1,13 @@
 """A history as a picture's content: lanes of spans and marks in seconds since the experiment began. Pure.
 
-Lanes from top to bottom: faults, driver lives, attempts, commits, then one lane per node with a row for each worker
-it hosted. How it is drawn is `drawing.py`'s business.
+Lanes from top to bottom: violations, faults, driver lives, attempts, commits, then one lane per node with a row for
+each worker it hosted. How it is drawn is `drawing.py`'s business. `record` is the line of the history that a span or a
+mark stands for, from 1; 0: none.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +15,14 @@ from typing import Any, Literal, TypeVar
 
 from shaketable.chaos.history import events as h
 from shaketable.reports.landed import at_step, milliseconds, what
+from shaketable.reports.page.violations import Violation
 
 ENDINGS = {"finished": "good", "resized": "info", "preempted": "warn", "interrupted": "mute", "driver_lost": "mute"}
 E = TypeVar("E", bound=h.Event)
 # per worker: more would be a grey bar
 MAX_STEP_MARKS = 300
+# in one picture
+MAX_ALL_STEP_MARKS = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,7 @@ class Span:
     label: str = ""
     tip: str = ""
     row: int = 0
+    record: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +43,13 @@ class Mark:
     label: str = ""
     tip: str = ""
     row: int = 0
+    record: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     label: str
-    kind: Literal["faults", "driver", "attempts", "commits", "node"]
+    kind: Literal["violations", "faults", "driver", "attempts", "commits", "node"]
     spans: tuple[Span, ...] = ()
     marks: tuple[Mark, ...] = ()
 
@@ -80,12 +87,19 @@ class AttemptRow:
     retried: str
 
 
-def timeline(events: Sequence[h.AnyEvent]) -> Timeline | None:
+def timeline(events: Sequence[h.AnyEvent], violations: Sequence[Violation] = ()) -> Timeline | None:
     """None when the history holds nothing that could be drawn."""
     clock = _Clock(events)
     if clock.end_s <= 0:
         return None
-    lanes = (_faults(clock), _drivers(clock), _attempts_lane(clock), _commits(clock), *_nodes(clock))
+    lanes = (
+        _violations(clock, violations),
+        _faults(clock),
+        _drivers(clock),
+        _attempts_lane(clock),
+        _commits(clock),
+        *_nodes(clock),
+    )
     return Timeline(
         clock.end_s, tuple(lane for lane in lanes if lane.spans or lane.marks), _world(clock), _bounds(clock)
     )
@@ -101,20 +115,27 @@ class _Clock:
 
     def __init__(self, events: Sequence[h.AnyEvent]) -> None:
         self.events = events
+        self._lines = {id(event): line for line, event in enumerate(events, 1)}
         self._by_type: dict[type, list[Any]] = defaultdict(list)
         for event in events:
             self._by_type[type(event)].append(event)
-        self._zero_s = min((event.at_s for event in events), default=0.0)
+        self.zero_s = min((event.at_s for event in events), default=0.0)
         # the inquest, not the experiment
         after = (h.LeakCheck, h.CheckpointProbed, h.LogRecord, h.ReferenceRun)
         self.end_s = max((self.s(event) for event in events if not isinstance(event, after)), default=0.0)
+        self.steps: dict[tuple[int, int, int], list[h.Stepped]] = defaultdict(list)
+        for step in self.of(h.Stepped):
+            self.steps[step.term, step.attempt, step.rank].append(step)
         self.ends = {(e.term, e.attempt): e for e in self.of(h.AttemptEnded)}
 
     def of(self, kind: type[E]) -> list[E]:
         return self._by_type[kind]
 
     def s(self, event: h.Event) -> float:
-        return event.at_s - self._zero_s
+        return event.at_s - self.zero_s
+
+    def line(self, event: h.Event) -> int:
+        return self._lines[id(event)]
 
     def end_of(self, start: h.AttemptStarted) -> float:
         """When the attempt was over: its own ending, or else whatever made one impossible."""
@@ -122,6 +143,22 @@ class _Clock:
             return self.s(ended)
         later = [*self.of(h.AttemptStarted), *self.of(h.TermBegan), *self.of(h.DriverExited), *self.of(h.RunEnded)]
         return min((self.s(e) for e in later if e.at_s > start.at_s), default=self.end_s)
+
+
+def _violations(clock: _Clock, violations: Sequence[Violation]) -> Lane:
+    """What only the inquest found stands at the end."""
+    marks = [
+        Mark(
+            min(max(violation.at_s - clock.zero_s, 0.0), clock.end_s),
+            "violation",
+            f"{violation.invariant} violated",
+            violation.reason,
+            row,
+            violation.record,
+        )
+        for row, violation in enumerate(violations)
+    ]
+    return Lane("violated", "violations", (), tuple(marks))
 
 
 def _faults(clock: _Clock) -> Lane:
@@ -132,30 +169,43 @@ def _faults(clock: _Clock) -> Lane:
     for seen in triggered.values():
         label = "" if seen.fault in injected else seen.name
         tip = f"{seen.name} triggered{at_step(seen)}"
-        marks.append(Mark(clock.s(seen), "triggered", label, tip, seen.fault))
+        marks.append(Mark(clock.s(seen), "triggered", label, tip, seen.fault, clock.line(seen)))
     for hit in injected.values():
         label = f"{what(hit)}{at_step(triggered.get(hit.fault))}"
-        marks.append(Mark(clock.s(hit), "injected", label, f"{label}, second {clock.s(hit):.3f}", hit.fault))
+        tip = f"{label}, second {clock.s(hit):.3f}"
+        marks.append(Mark(clock.s(hit), "injected", label, tip, hit.fault, clock.line(hit)))
     marks += (_observed(clock, e) for e in clock.of(h.FaultObserved))
-    marks += (Mark(clock.s(e), "healed", "", f"{e.name} healed", e.fault) for e in clock.of(h.FaultHealed))
-    marks += (Mark(clock.s(e), "missed", f"{e.name} missed", e.reason, e.fault) for e in clock.of(h.FaultMissed))
+    for healed in clock.of(h.FaultHealed):
+        tip = f"{healed.name} healed"
+        marks.append(Mark(clock.s(healed), "healed", "", tip, healed.fault, clock.line(healed)))
+    for missed in clock.of(h.FaultMissed):
+        label = f"{missed.name} missed"
+        marks.append(Mark(clock.s(missed), "missed", label, missed.reason, missed.fault, clock.line(missed)))
     return Lane("faults", "faults", (), tuple(marks))
 
 
 def _observed(clock: _Clock, e: h.FaultObserved) -> Mark:
-    return Mark(clock.s(e), "observed", "", f"{e.evidence}, {milliseconds(e.after_ms)} after", e.fault)
+    tip = f"{e.evidence}, {milliseconds(e.after_ms)} after"
+    return Mark(clock.s(e), "observed", "", tip, e.fault, clock.line(e))
 
 
 def _drivers(clock: _Clock) -> Lane:
+    """A row for each driver that runs beside another one."""
     exits = {e.launch: e for e in clock.of(h.DriverExited)}
-    spans = []
+    spans: list[Span] = []
     for e in clock.of(h.DriverStarted):
         end = clock.s(exits[e.launch]) if e.launch in exits else clock.end_s
         said = f"exit {exits[e.launch].code}" if e.launch in exits else "never exited"
         changed = f", with {_pairs(e.changed)}" if e.changed else ""
         kind = "good" if e.launch in exits and exits[e.launch].code == 0 else "mute"
-        spans.append(Span(clock.s(e), end, kind, f"launch {e.launch} · {said}", f"driver pid {e.pid}{changed}: {said}"))
+        tip = f"driver pid {e.pid}{changed}: {said}"
+        row = next(row for row in itertools.count() if all(_apart(span, clock.s(e), row) for span in spans))
+        spans.append(Span(clock.s(e), end, kind, f"launch {e.launch} · {said}", tip, row, clock.line(e)))
     return Lane("driver", "driver", tuple(spans))
+
+
+def _apart(span: Span, since_s: float, row: int) -> bool:
+    return span.row != row or span.end_s <= since_s
 
 
 def _attempts_lane(clock: _Clock) -> Lane:
@@ -172,6 +222,7 @@ def _attempts_lane(clock: _Clock) -> Lane:
                 f"term {row.term} attempt {row.attempt}: {_workers(row.world_size)}, {row.resume}; {row.cause}"
                 + (f", charged to {row.account}" if row.account else "")
                 + (f" ({row.detail})" if row.detail else ""),
+                record=clock.line(clock.ends.get((start.term, start.attempt), start)),
             )
             for start, row in rows
         ),
@@ -207,7 +258,7 @@ def _retried(counts: Mapping[str, Mapping[str, int]]) -> str:
 
 def _commits(clock: _Clock) -> Lane:
     commits = [
-        Mark(clock.s(e), "commit", "", f"commit {e.index} ({e.checkpoint}) at {clock.s(e):.3f} s")
+        Mark(clock.s(e), "commit", "", f"commit {e.index} ({e.checkpoint}) at {clock.s(e):.3f} s", record=clock.line(e))
         for e in clock.of(h.Committed)
     ]
     return Lane("commits", "commits", (), tuple(commits))
@@ -224,7 +275,14 @@ def _nodes(clock: _Clock) -> list[Lane]:
 def _node(clock: _Clock, label: str, node_id: str) -> Lane:
     left = {e.node_id: clock.s(e) for e in clock.of(h.NodeLeft)}
     alive = [
-        Span(clock.s(e), left.get(node_id, clock.end_s), "alive", "", f"{label} alive in Ray's view ({node_id[:8]})")
+        Span(
+            clock.s(e),
+            left.get(node_id, clock.end_s),
+            "alive",
+            "",
+            f"{label} alive in Ray's view ({node_id[:8]})",
+            record=clock.line(e),
+        )
         for e in clock.of(h.NodeJoined)
         if e.node_id == node_id
     ]
@@ -235,6 +293,7 @@ def _node(clock: _Clock, label: str, node_id: str) -> Lane:
             "aside",
             "quarantined",
             f"{label} quarantined for {e.until_s - e.at_s:.0f} s: it failed {e.failures} times",
+            record=clock.line(e),
         )
         for e in clock.of(h.NodeQuarantined)
         if e.node_id == node_id
@@ -263,7 +322,8 @@ def _worker(clock: _Clock, worker: h.WorkerStarted, row: int) -> Span:
     ends += [clock.s(e) for e in clock.of(h.WorkerFinished) if (e.term, e.attempt, e.rank) == (*key, worker.rank)]
     tip = f"rank {worker.rank} of {worker.world_size}, attempt {worker.attempt}, pid {worker.pid}"
     end = max(min(ends), clock.s(worker))
-    return Span(clock.s(worker), end, f"worker parity-{worker.attempt % 2}", f"rank {worker.rank}", tip, row)
+    kind = f"worker parity-{worker.attempt % 2}"
+    return Span(clock.s(worker), end, kind, f"rank {worker.rank}", tip, row, clock.line(worker))
 
 
 def _kills(fault: h.FaultInjected) -> bool:
@@ -271,9 +331,9 @@ def _kills(fault: h.FaultInjected) -> bool:
 
 
 def _steps(clock: _Clock, worker: h.WorkerStarted, row: int) -> Iterable[Mark]:
-    mine = [e for e in clock.of(h.Stepped) if (e.term, e.attempt, e.rank) == (worker.term, worker.attempt, worker.rank)]
-    every = -(-len(mine) // MAX_STEP_MARKS) or 1
-    return [Mark(clock.s(e), "step", "", f"step {e.step}", row) for e in mine[::every]]
+    mine = clock.steps[worker.term, worker.attempt, worker.rank]
+    every = max(-(-len(mine) // MAX_STEP_MARKS), -(-len(clock.of(h.Stepped)) // MAX_ALL_STEP_MARKS), 1)
+    return [Mark(clock.s(e), "step", "", f"step {e.step}", row, clock.line(e)) for e in mine[::every]]
 
 
 def _world(clock: _Clock) -> tuple[tuple[float, int], ...]:

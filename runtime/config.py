@@ -6,14 +6,16 @@ Checked when it is built, so that a mistake is named on the line that makes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from shaketable.runtime.log.records import AnyRecord
+from shaketable.runtime.refusals import refusing
 from shaketable.runtime.scaling_config import ScalingConfig, check, whole
 
 __all__ = [
+    "STORAGE_PATH",
     "Callback",
     "CheckpointConfig",
     "FailureConfig",
@@ -21,9 +23,13 @@ __all__ = [
     "RunConfig",
     "ScalingConfig",
     "Tier",
+    "UserCallback",
+    "Watcher",
     "as_json",
 ]
 
+# where Ray Train stores what is given no place
+STORAGE_PATH = "~/ray_results"
 _OFF = (("hang_timeout_s", None), ("notice_window_s", 0), ("replacement_wait_s", 0))
 
 
@@ -35,6 +41,27 @@ class Callback(Protocol):
 
     def on_state(self, term: int, state: str) -> None:
         """The controller has entered `state`."""
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """A Callback that hears of reports too."""
+
+    def on_report(self, attempt: int, rank: int, index: int, metrics: dict[str, Any], checkpoint: bool) -> None:
+        """Rank `rank` has made report `index`; `checkpoint`: with a part of a checkpoint. Of plain reports in quick
+        succession the last one is heard. Metrics are as they are recorded (`log/metrics.py`)."""
+
+
+class UserCallback:
+    """Ray Train's callback: derive from it, and override what you need. Called in the driver, between two looks at the
+    run: be brief. An exception in it ends the driver, and the run can be launched again."""
+
+    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+        """All ranks have made a report: their `metrics`, by rank. `checkpoint`: the commit that came of it, or None. Of
+        plain reports that follow one another within 50 ms, some may be passed over; none with a checkpoint is."""
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        """An attempt has ended by a failure of workers: by rank, of the one that it is charged for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +185,10 @@ class CheckpointConfig:
 class RunConfig:
     """Where a run is stored and how it is watched. `(storage_path, name)` identifies it across drivers.
 
+    * `name`: None for a new one, made from the time, which no later driver can resume.
+    * `storage_path`: a directory that all nodes can reach, or a URL of an object store. None: `~/ray_results`, as Ray
+      Train. `storage_filesystem`: a local pyarrow file system that `storage_path` is in; others are refused.
+    * `worker_runtime_env`: `{"env_vars": {...}}`, set before anything is imported in the workers.
     * `preload`: modules to import once per node, before any worker is forked.
     * `on_config_change`: "error" or "accept", for a name that is reused with another `train_loop_config`.
     * `staging_bytes_max`: bytes of one worker's ASYNC checkpoints that may wait for the storage. More ends the run.
@@ -184,11 +215,14 @@ class RunConfig:
     docs/semantics.md says what each of them promises. Raises ConfigurationError.
     """
 
-    name: str
-    storage_path: str
+    name: str = None  # type: ignore[assignment]  # made by the trainer, which has a clock
+    storage_path: str = STORAGE_PATH
+    storage_filesystem: Any = None
     failure_config: FailureConfig = field(default_factory=FailureConfig)
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
-    callbacks: Sequence[Callback] = ()
+    # of Callback, Watcher or UserCallback
+    callbacks: Sequence[Any] = ()
+    worker_runtime_env: Mapping[str, Any] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     on_config_change: Literal["error", "accept"] = "error"
     heartbeat_timeout_s: float = 20.0
@@ -207,7 +241,14 @@ class RunConfig:
     first_step_timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
-        fits = bool(self.name) and self.name not in (".", "..") and "/" not in self.name and "\0" not in self.name
+        for name, default in _DEFAULTS.items():
+            # Ray Train takes None for all of these.
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default())
+        object.__setattr__(self, "storage_path", str(self.storage_path))
+        _check_kinds(self)
+        given: str | None = self.name
+        fits = given is None or (bool(given) and given not in (".", "..") and "/" not in given and "\0" not in given)
         check(fits, f"RunConfig.name is {self.name!r}: use a plain name, without '/'")
         for name in self.__slots__:
             if name.endswith("_s"):
@@ -216,6 +257,45 @@ class RunConfig:
                 check(
                     off or (math.isfinite(value) and value > 0), f"RunConfig.{name} is {value!r}: use seconds above 0"
                 )
+
+
+_DEFAULTS: Mapping[str, Callable[[], Any]] = {
+    "storage_path": lambda: STORAGE_PATH,
+    "failure_config": FailureConfig,
+    "checkpoint_config": CheckpointConfig,
+    "callbacks": tuple,
+    "worker_runtime_env": dict,
+}
+
+
+def _check_kinds(run: RunConfig) -> None:
+    """Ray's own look the same, and mean other fields."""
+    for name, kind in (("failure_config", FailureConfig), ("checkpoint_config", CheckpointConfig)):
+        value = getattr(run, name)
+        check(
+            isinstance(value, kind),
+            f"RunConfig.{name} is a {type(value).__module__}.{type(value).__name__}:"
+            f" use shaketable.runtime.{kind.__name__}",
+        )
+    for callback in run.callbacks:
+        check(
+            isinstance(callback, UserCallback) or hasattr(callback, "on_record"),
+            f"RunConfig.callbacks has a {type(callback).__module__}.{type(callback).__name__}: derive it from"
+            " shaketable.runtime.UserCallback, or give it on_record() and on_state()",
+        )
+    others = sorted(set(run.worker_runtime_env) - {"env_vars"})
+    check(
+        not others,
+        f"RunConfig.worker_runtime_env has {', '.join(others)}: only env_vars can differ from the rest of the job. Give"
+        " the rest to ray.init(runtime_env=...) or `ray job submit --runtime-env`; the workers inherit it",
+    )
+    for name, value in run.worker_runtime_env.get("env_vars", {}).items():
+        fine = isinstance(name, str) and isinstance(value, str) and bool(name) and "=" not in name
+        check(fine, f"RunConfig.worker_runtime_env: env_vars[{name!r}] is {value!r}; names and values are strings")
+
+
+for _each in (FailureConfig, CheckpointConfig, RunConfig):
+    refusing(_each)
 
 
 def as_json(
@@ -245,4 +325,5 @@ def as_json(
         **{name: getattr(run, name) for name in run.__slots__ if name.endswith("_s")},
         **({} if scaling.accelerator_type is None else {"accelerator_type": scaling.accelerator_type}),
         **({} if scaling.slice is None else {"chips_per_host": scaling.slice.chips_per_host}),
+        **({"label_selector": dict(scaling.label_selector)} if scaling.label_selector else {}),
     }

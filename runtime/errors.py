@@ -6,7 +6,7 @@ Ray. The class says whose problem it is: the user's configuration, the storage, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -24,6 +24,33 @@ class TrainingFailedError(ShaketableError, RuntimeError):
     def __init__(self, message: str, attempts: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.attempts = list(attempts)
+
+
+class WorkerFailure(RuntimeError):
+    """How a worker ended: what its exception said, or what its agent saw. The exception itself stays in the worker."""
+
+
+class WorkerGroupError(TrainingFailedError):
+    """The run failed because of its workers, or of the nodes under them. `worker_failures`: by rank, the failure of the
+    worker that its last attempt is charged for; empty where that was no single worker."""
+
+    def __init__(
+        self, message: str, attempts: Sequence[Any] = (), worker_failures: Mapping[int, Exception] | None = None
+    ) -> None:
+        super().__init__(message, attempts)
+        self.worker_failures = dict(worker_failures or {})
+
+
+class PreemptionError(TrainingFailedError):
+    """The run failed because nodes were taken from it more often than `max_preemption_failures` allows."""
+
+
+class ControllerError(TrainingFailedError):
+    """The run failed for another reason than its workers: the storage, or no capacity. `controller_failure`: that."""
+
+    def __init__(self, message: str, attempts: Sequence[Any] = (), controller_failure: Exception | None = None) -> None:
+        super().__init__(message, attempts)
+        self.controller_failure = controller_failure or RuntimeError(message)
 
 
 class StorageError(ShaketableError):

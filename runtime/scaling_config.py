@@ -6,8 +6,10 @@ Checked when it is built, so that a mistake is named on the line that makes it, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from shaketable.runtime.errors import ConfigurationError
+from shaketable.runtime.refusals import refusing
 from shaketable.runtime.tpu.topology import GENERATIONS, SliceShape, generation_of, slice_shape
 
 
@@ -25,8 +27,9 @@ class ScalingConfig:
     """How many workers, and on what (Ray Train: `ray.train.ScalingConfig`).
 
     * `num_workers`: a fixed world size, or `(min, max)`.
-    * `resources_per_worker`: amounts of Ray resources. Default: one CPU, plus one GPU with `use_gpu`, plus all chips of
-      a host with `use_tpu`.
+    * `resources_per_worker`: amounts of Ray resources. Default: one CPU; with `use_gpu` one GPU and no CPU, as Ray
+      Train; with `use_tpu` one CPU and all chips of a host.
+    * `label_selector`: labels that the nodes of all workers must have. The label selectors of tiers are added to it.
     * `accelerator_type`: use only nodes with this one, for example "A100" or "TPU-V6E".
     * `elastic_resize_monitor_interval_s`: seconds between two looks for room to grow.
     * `topology`: of a TPU slice, for example "4x4". With more than one worker on TPU, it is needed, and so is
@@ -45,6 +48,8 @@ class ScalingConfig:
     topology: str | None = None
     accelerator_type: str | None = None
     chips_per_host: int | None = None
+    label_selector: dict[str, str] | None = None
+    placement_strategy: str = "PACK"
 
     def __post_init__(self) -> None:
         bounds = self.num_workers if isinstance(self.num_workers, tuple) else (self.num_workers,) * 2
@@ -55,6 +60,7 @@ class ScalingConfig:
         check(self.elastic_resize_monitor_interval_s >= 0, "elastic_resize_monitor_interval_s must be 0 or more")
         for name, amount in (self.resources_per_worker or {}).items():
             check(amount >= 0, f"ScalingConfig.resources_per_worker[{name!r}] is negative: {amount}")
+        _check_places(self)
         if self.use_tpu:
             _check_tpu(self)
         else:
@@ -88,20 +94,76 @@ class ScalingConfig:
     @property
     def bundle(self) -> dict[str, float]:
         """The resources of one worker."""
-        if self.resources_per_worker is None:
-            bundle = {"CPU": 1.0} | ({"GPU": 1.0} if self.use_gpu else {})
+        bundle = {name: amount for name, amount in (self.resources_per_worker or {}).items() if amount}
+        if self.resources_per_worker is None and not self.use_gpu:
+            bundle = {"CPU": 1.0}
             if self.use_tpu:
                 bundle["TPU"] = 1.0 if self.slice is None else float(self.slice.chips_per_host)
-        else:
-            bundle = {**self.resources_per_worker}
+        if self.use_gpu:
+            bundle.setdefault("GPU", 1.0)
         # hosts of slices are chosen by their labels
         if self.accelerator_type is not None and self.slice is None:
             # Ray's way to ask for one
             bundle.setdefault(f"accelerator_type:{self.accelerator_type}", 0.001)
         return bundle
 
+    @property
+    def total_resources(self) -> dict[str, float]:
+        """Of `max_workers` workers."""
+        return {name: amount * self.max_workers for name, amount in self.bundle.items()}
+
+    @property
+    def elasticity_enabled(self) -> bool:
+        return isinstance(self.num_workers, tuple)
+
+    @property
+    def num_cpus_per_worker(self) -> float:
+        return self.bundle.get("CPU", 0)
+
+    @property
+    def num_gpus_per_worker(self) -> float:
+        return self.bundle.get("GPU", 0)
+
+    @property
+    def num_tpus_per_worker(self) -> float:
+        return self.bundle.get("TPU", 0)
+
+    @property
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        """What is neither CPU nor GPU."""
+        return {name: amount for name, amount in self.bundle.items() if name not in ("CPU", "GPU")}
+
+
+refusing(ScalingConfig)
+
 
 # ---- what goes with what
+
+
+def _check_places(config: ScalingConfig) -> None:
+    given: Any = config.label_selector
+    check(
+        given is None or isinstance(given, dict),
+        "ScalingConfig.label_selector is a list, one for each worker: here any worker may run on any of the nodes, so"
+        " give one dict for all",
+    )
+    check(
+        config.placement_strategy == "PACK",
+        f"ScalingConfig.placement_strategy is {config.placement_strategy!r}: each worker (on TPU each slice) has a"
+        ' placement group of its own, so that one can be lost without the others; use "PACK", and say with'
+        " resources_per_worker how many fit on a node, or with label_selector which nodes",
+    )
+    gpus = (config.resources_per_worker or {}).get("GPU")
+    check(
+        config.use_gpu or config.use_tpu or not gpus,
+        "ScalingConfig: `use_gpu` is False but `GPU` was found in `resources_per_worker`: set use_gpu=True, or leave"
+        " GPU out",
+    )
+    check(
+        not config.use_gpu or gpus is None or gpus > 0,
+        "ScalingConfig: `use_gpu` is True but `GPU` is set to 0 in `resources_per_worker`: ask for more than 0, or set"
+        " use_gpu=False",
+    )
 
 
 def _check_no_tpu(config: ScalingConfig) -> None:
@@ -118,7 +180,8 @@ def _check_tpu(config: ScalingConfig) -> None:
     given = config.resources_per_worker or {}
     check(
         not config.use_gpu and not given.get("GPU"),
-        "ScalingConfig asks for both: workers run on GPUs or on TPUs, so use_gpu=True or use_tpu=True, not both",
+        "ScalingConfig: Cannot specify both `use_gpu=True` and `use_tpu=True`: workers run on GPUs or on TPUs, so"
+        " use_gpu=True or use_tpu=True, not both",
     )
     check(
         config.resources_per_worker is None or given.get("TPU", 0) > 0,

@@ -10,16 +10,26 @@ import os
 import pickle
 import threading
 import traceback
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
+from shaketable.runtime.checkpoint import (
+    Checkpoint,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+    commit_at,
+    reported_checkpoints,
+)
 from shaketable.runtime.checkpoints.store import stage
-from shaketable.runtime.errors import ShaketableError, StorageError
+from shaketable.runtime.context import PreemptionInfo, TrainContext
+from shaketable.runtime.errors import ConfigurationError, ShaketableError, StorageError
+from shaketable.runtime.handover import Handover, UploadFunction, handover
 from shaketable.runtime.log.metrics import encode
-from shaketable.runtime.text import described, told
+from shaketable.runtime.log.run_state import checkpoint_name
+from shaketable.runtime.refusals import ARGUMENTS, refused
+from shaketable.runtime.text import described
 from shaketable.runtime.transport import messages as msg
 from shaketable.runtime.transport.wire import Channel, ChannelClosed
 
@@ -40,49 +50,6 @@ class SessionError(ShaketableError, RuntimeError):
     """The session API was used where there is no session, or against its rules."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionInfo:
-    """Nodes that have been announced to go. `deadline_s`: wall clock, seconds since 1970."""
-
-    deadline_s: float
-    node_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TrainContext:
-    """Who this worker is (Ray Train: `ray.train.get_context()`); `term` and `attempt` count from 1 over the run,
-    `resume` is the name of the checkpoint it resumes from, None at the very start."""
-
-    term: int
-    attempt: int
-    rank: int
-    world_size: int
-    local_rank: int
-    local_world_size: int
-    node_rank: int
-    node_id: str
-    name: str
-    resume: str | None
-
-    def get_world_rank(self) -> int:
-        return self.rank
-
-    def get_world_size(self) -> int:
-        return self.world_size
-
-    def get_local_rank(self) -> int:
-        return self.local_rank
-
-    def get_local_world_size(self) -> int:
-        return self.local_world_size
-
-    def get_node_rank(self) -> int:
-        return self.node_rank
-
-    def get_experiment_name(self) -> str:
-        return self.name
-
-
 class Session:
     """The worker's end of everything. The training function's thread calls it; a second thread hears what the agent
     says. What both touch is guarded by `_changed`; `_returned` is the index of the last report left, by a return or
@@ -101,6 +68,7 @@ class Session:
             node_id=task.node_id,
             name=task.name,
             resume=fork.resume.checkpoint if fork.resume else None,
+            run_path=task.run_path,
         )
         self._attempt, self._rank = fork.attempt, fork.rank
         self.node_ip = task.node_ip
@@ -114,6 +82,9 @@ class Session:
         self._returned = fork.first_index - 1
         # What the agent said of the checkpoint of the report that waits for it: by index, the error or None.
         self._uploads: dict[int, str | None] = {}
+        # The checkpoint that this rank uploaded last: its index.
+        self._newest: int | None = None
+        self._settled = fork.first_index - 1
         # Of a checkpoint that nobody waits for (ASYNC); raised once by the next report.
         self._failed_upload: str | None = None
         self._holding = False
@@ -141,7 +112,13 @@ class Session:
 
     # ---- report
 
-    def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None, mode: CheckpointUploadMode) -> None:
+    def report(
+        self,
+        metrics: dict[str, Any],
+        checkpoint: Checkpoint | None,
+        mode: CheckpointUploadMode,
+        asked: Callable[[], Handover] | None = None,
+    ) -> None:
         """Whatever is raised in here, the index is consumed, and the rank votes against the commit of a report that it
         has failed (promise commit-7). Otherwise the next report would write into the directory of this one, and all
         later commits would mix the steps of this rank with those of its peers."""
@@ -149,7 +126,9 @@ class Session:
         try:
             for listener in listeners:
                 listener.before_report(index, metrics, checkpoint)
-            self._hand_over(index, metrics, checkpoint, mode)
+            # arguments that are refused are a report that has failed
+            how = Handover(mode) if asked is None else asked()
+            self._hand_over(index, metrics, checkpoint, how)
             failed = False
         except BaseException as error:
             self._vote_no(index, error)
@@ -160,26 +139,33 @@ class Session:
             listener.after_report(index)
         self._raise_failed_upload()
 
-    def _hand_over(
-        self, index: int, metrics: dict[str, Any], checkpoint: Checkpoint | None, mode: CheckpointUploadMode
-    ) -> None:
+    def _hand_over(self, index: int, metrics: dict[str, Any], given: Checkpoint | None, how: Handover) -> None:
         encoded = encode(metrics)
-        staged = checkpoint is not None and mode is CheckpointUploadMode.ASYNC
-        source = checkpoint.path if checkpoint is not None else None
-        if source is not None and told(source) != source:
-            raise ValueError(f"report: the directory {source!r} cannot be named in UTF-8; use another one")
-        if staged and source is not None:
-            source = self._stage(index, Path(source))
-        report = msg.Report(
-            attempt=self._attempt, rank=self._rank, index=index, metrics=encoded, directory=source, staged=staged
+        source: str | None = None
+        if given is not None:
+            source = how.source(how.brought(given, index))
+            if how.staged:
+                source = self._stage(index, Path(source), how)
+        self.send(
+            msg.Report(
+                attempt=self._attempt,
+                rank=self._rank,
+                index=index,
+                metrics=encoded,
+                directory=source,
+                staged=how.staged and source is not None,
+            )
         )
-        self.send(report)
-        if source is not None and not staged:
+        if given is None:
+            return
+        if not how.staged:
             self._wait_for_upload(index)
+            self._newest = index
+        how.tidy(given)
 
-    def _stage(self, index: int, source: Path) -> str:
+    def _stage(self, index: int, source: Path, how: Handover) -> str:
         try:
-            return str(stage(source, self._staging))
+            return str(stage(source, self._staging, take=how.may_take))
         except StorageError as error:
             raise OSError(f"the checkpoint of report {index} could not be staged: {error}") from error
 
@@ -237,6 +223,10 @@ class Session:
     # ---- the rest of the API
 
     def get_checkpoint(self) -> Checkpoint | None:
+        with self._changed:
+            newest = self._newest
+        if newest is not None:
+            return commit_at(self.context.run_path, checkpoint_name(newest, self.context.term, self.context.attempt))
         if self.context.resume is None:
             return None
         with self._changed:
@@ -244,7 +234,19 @@ class Session:
         assert self._restored is not None
         if self._restored.path is None:
             raise OSError(f"the checkpoint to resume from could not be restored: {self._restored.error}")
-        return Checkpoint(self._restored.path)
+        return Checkpoint(self._restored.path, committed=True)
+
+    def reported_checkpoints(self, timeout_s: float | None) -> list[ReportedCheckpoint]:
+        with self._changed:
+            asked = self._returned
+        self.send(msg.AskSettled(attempt=self._attempt, rank=self._rank, index=asked))
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._settled >= asked, timeout_s):
+                raise TimeoutError(
+                    f"get_all_reported_checkpoints: the reports up to {asked} are not settled after {timeout_s} s:"
+                    " other ranks have not made them, or their uploads go on"
+                )
+        return reported_checkpoints(self.context.run_path)
 
     def exchange(self, data: bytes) -> bytes:
         """One round of the control collective: returns rank 0's `data` once every rank has called it."""
@@ -292,7 +294,9 @@ class Session:
                 # What was requested stays so: a peer may have returned from its report before this came.
                 self._holding, self._hold_at = False, None
             case msg.Preemption():
-                self._announced = PreemptionInfo(message.deadline_s, tuple(message.node_ids))
+                self._announced = PreemptionInfo(message.deadline_s, tuple(message.node_ids), message.ranks)
+            case msg.Settled(index=index):
+                self._settled = max(self._settled, index)
             case msg.Delivery():
                 self._delivered[message.round] = message.data
 
@@ -300,7 +304,9 @@ class Session:
         """A report that was left by an exception does not wait any more, and has said no."""
         if not done.staged:
             self._uploads[done.index] = done.error
-        elif done.error is not None:
+        elif done.error is None:
+            self._newest = max(done.index, self._newest or 0)
+        else:
             self._failed_upload = f"the checkpoint of report {done.index} could not be uploaded: {done.error}"
 
 
@@ -345,22 +351,55 @@ def _no_session() -> NoReturn:
 def report(
     metrics: dict[str, Any],
     checkpoint: Checkpoint | None = None,
-    *,
+    checkpoint_dir_name: str | None = None,
     checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
+    delete_local_checkpoint_after_upload: bool | None = None,
+    checkpoint_upload_fn: UploadFunction | None = None,
+    validation: Any = False,
 ) -> None:
     """One step of the training function: its metrics (numbers, strings, lists and dicts of them) and, from any ranks
     that have one, a checkpoint. Every rank reports as often as every other. Follows `ray.train.report`.
 
+    * `checkpoint_dir_name`: what `checkpoint_upload_fn` is told. A commit has a name of the runtime's own.
+    * `delete_local_checkpoint_after_upload`: True: the directory goes. False: it stays as it is. None: it stays, and
+      ASYNC takes its entries away.
+    * `checkpoint_upload_fn(checkpoint, name)`: called before `report()` returns, with every mode. It puts the files
+      where this node can read them, and returns the Checkpoint of that place; a copy of it becomes the commit.
+    * `validation`: refused.
+
     Raises OSError if a checkpoint could not be staged or uploaded, of this report or (ASYNC) of an earlier one, and
-    TypeError for metrics that cannot be recorded. A report that raises counts as made: do not make it again, go on
-    with the next one. Its checkpoint is not committed, unless the error speaks of an earlier one.
+    TypeError for metrics that cannot be recorded, ValueError for arguments that are refused. A report that raises
+    counts as made: do not make it again, go on with the next one. Its checkpoint is not committed, unless the error
+    speaks of an earlier one.
     """
-    _current().report(metrics, checkpoint, checkpoint_upload_mode)
+
+    def asked() -> Handover:
+        refused("report", "validation", validation)
+        return handover(
+            checkpoint_upload_mode, checkpoint_dir_name, delete_local_checkpoint_after_upload, checkpoint_upload_fn
+        )
+
+    _current().report(metrics, checkpoint, checkpoint_upload_mode, asked)
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint to resume from, verified and restored once per node; None at the very start of a run."""
+    """The newest: what this rank's reports of this attempt have uploaded last; before that the checkpoint to resume
+    from, verified and restored once per node; None at the very start of a run."""
     return _current().get_checkpoint()
+
+
+def get_all_reported_checkpoints(
+    consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED, timeout_s: float | None = None
+) -> list[ReportedCheckpoint]:
+    """The commits that are kept, oldest first, once all ranks have made the reports that this rank has made, and their
+    checkpoints are committed or given up. Nothing is validated, so both modes are the same. Raises TimeoutError."""
+    CheckpointConsistencyMode(getattr(consistency_mode, "value", consistency_mode))
+    return _current().reported_checkpoints(timeout_s)
+
+
+def get_dataset_shard(dataset_name: str | None = None) -> NoReturn:
+    """Refused, with what to do instead (ConfigurationError)."""
+    raise ConfigurationError(f"get_dataset_shard({dataset_name!r}): {ARGUMENTS['ElasticTrainer']['datasets'].instead}")
 
 
 def get_context() -> TrainContext:

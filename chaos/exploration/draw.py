@@ -194,11 +194,12 @@ def _disturbances(rng: random.Random, job: dict[str, Any]) -> Disturbances:
 def _faults(rng: random.Random, kinds: list[str], configuration: Configuration) -> list[FaultPlan]:
     wanted = rng.randint(4, 2 * MEAN_FAULTS - 4)
     steps = int(configuration.job_config["steps"])
+    repairs = {name: making_good(FAULTS[name]) for name in kinds}
     faults: list[FaultPlan] = []
     while len(faults) < wanted:
         number, name = len(faults), rng.choice(kinds)
         faults.append(_fault(rng, name, number, steps))
-        repair = making_good(FAULTS[name])
+        repair = repairs[name]
         if repair is not None and rng.random() < REPAIRED[repair.makes_good]:
             arguments = _of_slice(rng, configuration) if repair.makes_good == "node" else {}
             faults.append(FaultPlan(repair.name, None, _after(number), arguments))

@@ -27,6 +27,18 @@ class Rest:
 
 def room(history: History, tier: str = "") -> list[tuple[float, int]]:
     """From each time on, the size that a run could have: nodes (of the tier), but never more than its own maximum."""
+    levels = history.once(_levels)
+    if tier not in levels:
+        levels[tier] = _room(history, tier)
+    return levels[tier]
+
+
+def _levels(_: History) -> dict[str, list[tuple[float, int]]]:
+    """By tier; filled as they are asked for."""
+    return {}
+
+
+def _room(history: History, tier: str) -> list[tuple[float, int]]:
     _, most = history.configuration.bounds
     hosts = history.configuration.hosts_per_slice
     nodes: set[int] = set()

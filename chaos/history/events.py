@@ -162,6 +162,13 @@ class FaultHealed(Event, frozen=True, kw_only=True, tag="fault_healed"):
     name: str
 
 
+class SubjectBroke(Event, frozen=True, kw_only=True, tag="subject_broke"):
+    """The subject's own checks stopped it: an event that its tables do not allow, a record that is not legal (in
+    simulation, where it runs in the harness's own process)."""
+
+    error: str
+
+
 class Healed(Event, frozen=True, kw_only=True, tag="healed"):
     """End of the break phase: every fault has landed and what can be healed is healed. Liveness counts from
     here."""
@@ -442,6 +449,7 @@ AnyEvent = (
     | LogRecord
     | ReferenceRun
     | ControlFailed
+    | SubjectBroke
     | TermBegan
     | RunConfigured
     | StateChanged

@@ -7,7 +7,7 @@ closer than CLOCK_SKEW_S.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -48,6 +48,8 @@ from shaketable.chaos.job_kinds import is_bundled, is_command
 from shaketable.chaos.plan import Configuration, Expect
 
 CLOCK_SKEW_S = 0.5
+# clusters on which everybody reads the same clock
+ONE_CLOCK = ("simulated", "local", "processes")
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -124,6 +126,8 @@ class History:
         self.subject = self.began.subject if self.began else self.configuration.subject
         self.driver_lives = _driver_lives(self)
         self._life_by_writer: dict[str, DriverLife | None] = {}
+        self._settings: dict[int, Configuration] = {}
+        self._derived: dict[Callable[[History], Any], Any] = {}
         self.nodes = self.all(NodeJoined)
         self.has_log = bool(self.all(LogRecord))
         self.entries = from_log(self.all(LogRecord), self.all(TermBegan)) if self.has_log else from_events(self.events)
@@ -184,8 +188,17 @@ class History:
 
     def settings(self, term: int) -> Configuration:
         """The configuration that the driver of `term` was given."""
-        life = self.driver_life_of(next((e for e in self.all(TermBegan) if e.term == term), None))
-        return life.configuration if life is not None else self.configuration
+        if term not in self._settings:
+            life = self.driver_life_of(next((e for e in self.all(TermBegan) if e.term == term), None))
+            self._settings[term] = life.configuration if life is not None else self.configuration
+        return self._settings[term]
+
+    def once(self, make: Callable[[History], T]) -> T:
+        """What `make` finds in this history, looked for at the first question."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        found: T = self._derived[make]
+        return found
 
     def driver_life_of(self, event: Event | None) -> DriverLife | None:
         """Whose event it is: the life with the writer's pid, else the latest one before it."""
@@ -194,8 +207,9 @@ class History:
         if event.writer not in self._life_by_writer:
             by_pid = [life for life in self.driver_lives if f"-{life.started.pid}-" in event.writer]
             self._life_by_writer[event.writer] = by_pid[-1] if by_pid else None
-        before = (life for life in reversed(self.driver_lives) if life.started.at_s <= event.at_s)
-        return self._life_by_writer[event.writer] or next(before, None)
+        if (own := self._life_by_writer[event.writer]) is not None:
+            return own
+        return next((life for life in reversed(self.driver_lives) if life.started.at_s <= event.at_s), None)
 
     def latest_commit(self, position: int) -> Commit | None:
         """The commit that counts at a place in the order."""
@@ -235,6 +249,11 @@ class History:
         """What the last `fit()` said."""
         ended = self.all(RunEnded)
         return max(ended, key=lambda event: (event.term, event.at_s)) if ended else None
+
+    @property
+    def skew_s(self) -> float:
+        """How far apart two writers' clocks may be."""
+        return 0.0 if self.began is not None and self.began.cluster in ONE_CLOCK else CLOCK_SKEW_S
 
     @property
     def own_job(self) -> bool:
@@ -328,11 +347,12 @@ def _scripted(made: Configuration, script: RunConfigured | None) -> Configuratio
 
 def _driver_lives(history: History) -> list[DriverLife]:
     base = dict(history.began.configuration) if history.began else {}
+    first = _configuration(base)
     exits = {event.launch: event for event in history.all(DriverExited)}
     lives = []
     for started in sorted(history.all(DriverStarted), key=lambda event: event.launch):
         # what an earlier launch was given is not kept
-        given = _configuration({**base, **started.changed})
+        given = _configuration({**base, **started.changed}) if started.changed else first
         script = history.scripts.get(started.launch + 1)
         lives.append(DriverLife(started, exits.get(started.launch), _scripted(given, script)))
     return lives

@@ -99,7 +99,7 @@ def current_group(events: Sequence[AnyEvent]) -> RecordedGroup:
     if not starts:
         return RecordedGroup()
     term, attempt = max((e.term, e.attempt) for e in starts)
-    if any(isinstance(e, AttemptEnded) and (e.term, e.attempt) == (term, attempt) for e in events):
+    if any(type(e) is AttemptEnded and (e.term, e.attempt) == (term, attempt) for e in events):
         return RecordedGroup()
     members: dict[int, Member] = {}
     for event in starts:

@@ -80,9 +80,9 @@ class Watch:
     def feed(self, event: AnyEvent) -> bool:
         if self.fired:
             return False
-        self._commits += isinstance(event, Committed)
+        self._commits += type(event) is Committed
         if not self._counts:
-            self._counts = isinstance(event, FaultObserved) and event.fault == self.condition.after
+            self._counts = type(event) is FaultObserved and event.fault == self.condition.after
             return False
         self._seen += self.condition.matches(event)
         return self.fired
@@ -131,7 +131,7 @@ def _condition(kind: str, trigger: dict[str, Any], where: str) -> Condition:
         return Condition(trigger, _in_state(value), nth, after, kind=StateChanged)
     if value not in KINDS:
         raise ExperimentError(f"{where}: no event is called {value!r}; {nearest(value, KINDS)}")
-    return Condition(trigger, lambda event: isinstance(event, KINDS[value]), nth, after, kind=KINDS[value])
+    return Condition(trigger, lambda event: type(event) is KINDS[value], nth, after, kind=KINDS[value])
 
 
 def _count(value: object, name: str, where: str, least: int = 1) -> int:
@@ -142,17 +142,14 @@ def _count(value: object, name: str, where: str, least: int = 1) -> int:
 
 def _stepped(step: int, size: int | None, attempt: int) -> Predicate:
     return lambda event: (
-        isinstance(event, Stepped)
-        and event.step >= step
-        and size in (None, event.world_size)
-        and event.attempt >= attempt
+        type(event) is Stepped and event.step >= step and size in (None, event.world_size) and event.attempt >= attempt
     )
 
 
 def _in_state(state: str) -> Predicate:
     wanted = state.casefold()
-    return lambda event: isinstance(event, StateChanged) and event.state.casefold() == wanted
+    return lambda event: type(event) is StateChanged and event.state.casefold() == wanted
 
 
 def _landed(fault: int) -> Predicate:
-    return lambda event: isinstance(event, FaultObserved) and event.fault == fault
+    return lambda event: type(event) is FaultObserved and event.fault == fault

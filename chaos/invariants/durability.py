@@ -12,7 +12,7 @@ from typing import Any
 
 from shaketable.chaos.fault_kinds import kind_of
 from shaketable.chaos.history.entries import Commit, Deletion, QuarantinedCheckpoint, Reinstatement, Start
-from shaketable.chaos.history.events import CheckpointProbed, FaultInjected, LogRecord, UploadStarted
+from shaketable.chaos.history.events import MOST_FILES, CheckpointProbed, FaultInjected, LogRecord, UploadStarted
 from shaketable.chaos.history.view import CLOCK_SKEW_S, History
 from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
 from shaketable.chaos.plan import Finding
@@ -24,7 +24,7 @@ NAME = "durability"
 def durability(history: History) -> Finding:
     if not history.commits:
         return not_applicable(NAME, "nothing was committed")
-    for look in (_wrong_deletion, _wrong_number, _wrong_quarantine, _lacks_a_part):
+    for look in (_wrong_deletion, _wrong_number, _wrong_quarantine, _lacks_a_part, _quarantine_emptied):
         if (wrong := look(history)) is not None:
             return failed(NAME, wrong)
     probes = {probe.checkpoint: probe for probe in history.all(CheckpointProbed)}
@@ -101,6 +101,31 @@ def _lacks_a_part(history: History) -> str | None:
                     " for it"
                 )
     return None
+
+
+def _quarantine_emptied(history: History) -> str | None:
+    """The files of a quarantined checkpoint stay where they are: people may want to look at them."""
+    committed = {
+        event.record["checkpoint"]: {file["path"] for file in event.record.get("files", ())}
+        for event in history.all(LogRecord)
+        if event.record.get("kind") == "checkpoint_committed"
+    }
+    for probe in history.all(CheckpointProbed):
+        if probe.ok or probe.files is None or probe.checkpoint not in history.quarantined_checkpoints():
+            continue
+        missing = sorted(committed.get(probe.checkpoint, set()) - set(probe.files))
+        if len(missing) > _taken_by_faults(history):
+            return f"{probe.checkpoint} was quarantined, and its {missing[0]} is gone: nobody may delete it"
+    return None
+
+
+def _taken_by_faults(history: History) -> int:
+    """How many files of one checkpoint they have deleted at most."""
+    planned = history.began.faults if history.began is not None else None
+    if planned is None:
+        return MOST_FILES
+    landed = {event.fault for event in history.all(FaultInjected)}
+    return sum(fault.arguments.get("how") == "delete" for number, fault in enumerate(planned) if number in landed)
 
 
 def _wrong_deletion(history: History) -> str | None:

@@ -15,6 +15,7 @@ from shaketable.chaos.history.events import FaultInjected, FaultObserved, TermBe
 from shaketable.chaos.history.view import CLOCK_SKEW_S, Attempt, History
 from shaketable.chaos.invariants.blame import wrongly_blamed
 from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
+from shaketable.chaos.invariants.last_words import told_otherwise, wrong_words
 from shaketable.chaos.invariants.ledger import (
     BORDER_S,
     NOTICE_S,
@@ -27,6 +28,7 @@ from shaketable.chaos.invariants.ledger import (
 )
 from shaketable.chaos.invariants.node_quarantine import wrong_node_quarantine
 from shaketable.chaos.invariants.pauses import wrongly_hasty
+from shaketable.chaos.invariants.signals import wrongly_interrupted
 from shaketable.chaos.plan import Configuration, Finding
 
 NAME = "failure-budget"
@@ -192,6 +194,8 @@ def _wrong_end(history: History) -> str | None:
                 return wrong
             case Finale(outcome="failed") if book.gave_up(history, settings, entry.error or ""):
                 return f"the run gave up ({entry.place}) with {book.within(settings)}"
+            case Finale(outcome="failed") if (false := book.says_wrong(history, settings, entry)) is not None:
+                return f"the run failed ({entry.place}), and {false}"
             case Finale(outcome="finished") if (beyond := book.beyond(settings)) is not None:
                 return f"the run finished ({entry.place}) {beyond}"
     return None
@@ -306,6 +310,19 @@ class _Book:
             return False
         return last is not None and self.beyond(settings) is None
 
+    def says_wrong(self, history: History, settings: Configuration, entry: Finale) -> str | None:
+        """What is not true of the error with which the run failed."""
+        if history.subject != "bundled" or not history.has_log:
+            return None
+        wrong = wrong_words(
+            entry.error or "",
+            allowed=lambda account: self.limit(account, settings),
+            counted=lambda account: self.counted(account, settings),
+            beyond=self.beyond(settings) is not None,
+            last=self.ended,
+        )
+        return next(wrong, None) or told_otherwise(history, entry.term, entry.error or "")
+
     def _never_started(self, history: History, last: End, settings: Configuration) -> bool:
         """Ray Train has no limit of its own for that."""
         if history.subject == "bundled" and last.account == STARTS:
@@ -329,6 +346,7 @@ def _storage_ended_it(history: History, last: End) -> bool:
 LOOKS: tuple[Callable[[History], str | None], ...] = (
     _wrong_charge,
     wrongly_blamed,
+    wrongly_interrupted,
     _wrong_carry,
     _wrong_end,
     _wrong_time,

@@ -71,6 +71,18 @@ class Expected:
 
 def expected(history: History, attempt: Attempt) -> Expected:
     """The ledger's line for one attempt."""
+    lines, position = history.once(_lines), attempt.start.position
+    if position not in lines:
+        lines[position] = _line(history, attempt)
+    return lines[position]
+
+
+def _lines(_: History) -> dict[int, Expected]:
+    """By the position of the attempt's start; filled as they are asked for."""
+    return {}
+
+
+def _line(history: History, attempt: Attempt) -> Expected:
     certain, possible = _hits(history, attempt)
     own, own_certain = _own_failure(history, attempt)
     hits = [*certain, *possible]
@@ -104,8 +116,12 @@ def _announced(history: History, attempt: Attempt, fault: FaultInjected) -> bool
     """Whether what it hit was on a node that had been announced to go."""
     number = {node.node_id: node.node for node in history.nodes}
     hit = set(fault.nodes) | {number.get(node) for rank, node in attempt.start.members if rank in fault.ranks}
-    notices = (event for event in history.all(FaultInjected) if is_announced(event.name))
-    return any(hit & set(notice.nodes) for notice in notices if notice.at_s <= attempt.end_s)
+    notices = (notice for notice in history.once(_notices) if notice.at_s <= attempt.end_s)
+    return any(hit & set(notice.nodes) for notice in notices)
+
+
+def _notices(history: History) -> list[FaultInjected]:
+    return [event for event in history.all(FaultInjected) if is_announced(event.name)]
 
 
 def _in_view(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
@@ -118,8 +134,7 @@ def _in_view(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
 def _known_to_ray(history: History, fault: FaultInjected) -> bool:
     """Whether Ray had the notice for every node hit before it was lost: then asking Ray tells, however late."""
     landed = {event.fault: event.at_s for event in history.all(FaultObserved)}
-    notices = [event for event in history.all(FaultInjected) if is_announced(event.name)]
-    known = {node for e in notices if landed.get(e.fault, fault.at_s) < fault.at_s for node in e.nodes}
+    known = {node for e in history.once(_notices) if landed.get(e.fault, fault.at_s) < fault.at_s for node in e.nodes}
     return takes_node(fault.name) and set(fault.nodes) <= known
 
 
@@ -178,14 +193,16 @@ def _hits(history: History, attempt: Attempt) -> tuple[list[FaultInjected], list
     """Faults that certainly hit it, and faults that may have."""
     certain: list[FaultInjected] = []
     possible: list[FaultInjected] = []
-    for fault in history.all(FaultInjected):
-        if kind_of(fault.name).charged_to is None:
-            continue
+    for fault in history.once(_chargeable):
         if _hits_somebody(fault) and _recorded(history, fault) is attempt:
             (possible if _excused(history, attempt, fault) else certain).append(fault)
         elif _may_belong(history, attempt, fault):
             possible.append(fault)
     return certain, possible
+
+
+def _chargeable(history: History) -> list[FaultInjected]:
+    return [event for event in history.all(FaultInjected) if kind_of(event.name).charged_to is not None]
 
 
 def _hits_somebody(fault: FaultInjected) -> bool:
@@ -200,7 +217,7 @@ def _recorded(history: History, fault: FaultInjected) -> Attempt | None:
 
 def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
     """Whether the attempt may have ended, or gone on, for another reason than this fault."""
-    landed = any(event.fault == fault.fault for event in history.all(FaultObserved))
+    landed = fault.fault in history.once(_landed)
     if not landed or may_pass(fault.name) or attempt.end is None:
         return not landed or may_pass(fault.name)
     if fault.at_s > attempt.end_s or attempt.end.cause in BY_STORAGE:
@@ -216,6 +233,10 @@ def _excused(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
     unheard_s = history.settings(attempt.start.term).heartbeat_timeout_s if silent else 0.0
     near = left_s(history, attempt, fault.at_s) - fault.at_s <= BORDER_S + unheard_s
     return attempt.end.cause == "resized" and near and _had_room(history, attempt, fault.at_s)
+
+
+def _landed(history: History) -> frozenset[int]:
+    return frozenset(event.fault for event in history.all(FaultObserved))
 
 
 def _left_already(history: History, attempt: Attempt, fault: FaultInjected) -> bool:
@@ -242,8 +263,8 @@ def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
         return True
     others = [
         event
-        for event in history.all(FaultInjected)
-        if is_announced(event.name) and event.fault != notice.fault and abs(event.at_s - notice.at_s) < NOTICE_S
+        for event in history.once(_notices)
+        if event.fault != notice.fault and abs(event.at_s - notice.at_s) < NOTICE_S
     ]
     came = (event.at_s for event in (*history.all(FaultHealed), *history.all(NodeJoined)))
     grown = any(abs(at_s - notice.at_s) < NOTICE_S for at_s in came)
@@ -283,18 +304,24 @@ def _driver_hit(history: History, attempt: Attempt) -> bool:
     """Whether a driver died in this attempt, or a newer one took it over: then it ended uncharged whatever hit it."""
     if attempt.end is not None and attempt.end.term > attempt.start.term:
         return True
-    drivers = [event for event in history.all(FaultInjected) if _hits_driver(event.name)]
+    drivers = history.once(_driver_faults)
     # its start may be on record later than that
     if attempt.end is not None and attempt.end.cause == "interrupted":
         began = (event.at_s for event in history.all(TermBegan) if event.term == attempt.end.term)
         begin_s = min(began, default=attempt.begin_s)
         return any(begin_s <= event.at_s <= attempt.end_s for event in drivers)
-    thaws = (event for event in history.all(FaultHealed) if takes_driver(event.name))
-    return any(attempt.begin_s - BORDER_S <= event.at_s <= attempt.end_s for event in (*drivers, *thaws))
+    from_s, until_s = attempt.begin_s - BORDER_S, attempt.end_s
+    return any(from_s <= event.at_s <= until_s for event in (*drivers, *history.once(_driver_thaws)))
 
 
-def _hits_driver(name: str) -> bool:
-    return takes_driver(name) or kind_of(name).makes_good == "driver"
+def _driver_faults(history: History) -> list[FaultInjected]:
+    """What took a driver, or brought one."""
+    faults = history.all(FaultInjected)
+    return [event for event in faults if takes_driver(event.name) or kind_of(event.name).makes_good == "driver"]
+
+
+def _driver_thaws(history: History) -> list[FaultHealed]:
+    return [event for event in history.all(FaultHealed) if takes_driver(event.name)]
 
 
 def outlived(history: History, attempt: Attempt) -> bool:

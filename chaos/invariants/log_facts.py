@@ -85,6 +85,8 @@ def _committed(history: History, record: Mapping[str, Any]) -> Iterator[str]:
     steps = [step for rank in sorted(attempt.steps) for step in attempt.steps[rank]] if attempt else []
     handed = [step for step in steps if step.checkpoint and report_index(step) == record.get("index")]
     said = record.get("metrics") or {}
+    # rank 0's, where it handed one over
+    handed = [step for step in handed if step.rank == 0] or handed
     known = [metrics for step in handed if (metrics := _reported(history, step))]
     if said and known and not any(_agree(said, metrics) for metrics in known):
         yield f"has {name} with metrics {dict(said)}, the workers reported {known[0]}"
@@ -92,7 +94,9 @@ def _committed(history: History, record: Mapping[str, Any]) -> Iterator[str]:
 
 def _reported(history: History, step: Stepped) -> Mapping[str, Any]:
     """The metrics that went with a report, as far as they were recorded."""
-    return step.metrics or ({"step": step.step, "digest": step.digest} if history.hash_chained else {})
+    if step.metrics or not history.hash_chained:
+        return step.metrics or {}
+    return {"step": step.step, "digest": step.digest, "rank": step.rank}
 
 
 def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shaketable.chaos.history.events import ReferenceRun
-from shaketable.chaos.history.view import History
+from shaketable.chaos.history.events import ReferenceRun, Stepped
+from shaketable.chaos.history.view import History, report_index
 from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
 from shaketable.chaos.invariants.resumed_steps import one_world
 from shaketable.chaos.plan import Finding
@@ -58,8 +58,21 @@ def _found(history: History) -> Mapping[str, Any]:
     if not history.own_job:
         ended = history.run_ended
         return (ended.metrics if ended is not None else None) or {}
-    steps = history.attempts[-1].steps.get(0, []) if history.attempts else []
-    return (steps[-1].metrics if steps else None) or {}
+    last = _last_report(history)
+    return (last.metrics if last is not None else None) or {}
+
+
+def _last_report(history: History) -> Stepped | None:
+    """Of rank 0. A run that had nothing left to do has made its last one in an earlier attempt, with the commit that
+    the last attempt resumed from."""
+    last = history.attempts[-1] if history.attempts else None
+    if last is None or last.steps.get(0):
+        return last.steps[0][-1] if last is not None else None
+    commit = history.latest_commit(last.start.position)
+    attempt = history.attempt(commit.term, commit.attempt) if commit is not None else None
+    if commit is None or attempt is None or last.start.resume is None:
+        return None
+    return next((step for step in attempt.steps.get(0, []) if report_index(step) == commit.index), None)
 
 
 def _worlds(history: History) -> str:

@@ -4,8 +4,8 @@ once, on exactly its samples.
 For the hash-chain job and the JAX job the digest after each step is computed here from the configuration
 alone; nothing that a worker says is trusted. Within an attempt each rank counts on without gap from what it
 resumed, and the ranks of one step share its global batch out without overlap. Steps repeated after a loss are
-judged by what they made, not forbidden. Of a user's own job there are reports only; they are counted against those
-of its run without faults (`resumed_steps.py`).
+judged by what they made, not forbidden; after a hold there are none (`held_steps.py`). Of a user's own job there are
+reports only; they are counted against those of its run without faults (`resumed_steps.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import itertools
 from shaketable.chaos.history.events import Stepped
 from shaketable.chaos.history.view import Attempt, History, report_index
 from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
+from shaketable.chaos.invariants.held_steps import lost_in_a_hold
 from shaketable.chaos.invariants.resumed_steps import began_again, one_world
 from shaketable.chaos.plan import Finding
 
@@ -27,7 +28,8 @@ def sample_accounting(history: History) -> Finding:
     steps = [step for a in history.attempts for each in a.steps.values() for step in each]
     if not any(step.samples is not None or step.digest is not None for step in steps):
         return _by_reports(history) if history.own_job else not_applicable(NAME, SILENT)
-    wrong = _wrong_digest(history, steps) or _wrong_count(history) or _wrong_shares(history) or _wrong_end(history)
+    looks = (_wrong_count, _wrong_shares, _wrong_end, lost_in_a_hold)
+    wrong = _wrong_digest(history, steps) or next(filter(None, (look(history) for look in looks)), None)
     if wrong is not None:
         return failed(NAME, wrong)
     last = max(step.step for step in steps)

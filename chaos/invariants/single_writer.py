@@ -10,10 +10,12 @@ import itertools
 from collections.abc import Iterator
 
 from shaketable.chaos.fault_kinds import is_frozen, takes_driver
-from shaketable.chaos.history.entries import Commit, Deletion, End, Finale, Opening, Start
+from shaketable.chaos.history.entries import Commit, Deletion, End, Finale, Opening, QuarantinedCheckpoint, Start
 from shaketable.chaos.history.events import (
     AttemptEnded,
     AttemptStarted,
+    CheckpointDeleted,
+    CheckpointQuarantined,
     Committed,
     Event,
     FaultHealed,
@@ -159,8 +161,17 @@ def _foreign_events(history: History) -> Iterator[str]:
         if (gone.term, gone.attempt, gone.cause, gone.account) not in ends:
             yield f"the driver of term {gone.term} ended attempt {gone.attempt}, but the log says otherwise"
     deleted = {entry.checkpoint for entry in history.of(Deletion)}
-    if lost := deleted - {commit.checkpoint for commit in history.commits}:
-        yield f"{min(lost)} was deleted, but never committed"
+    given_up = {entry.checkpoint for entry in history.of(QuarantinedCheckpoint)}
+    taken_away: list[CheckpointDeleted | CheckpointQuarantined] = [
+        *history.all(CheckpointDeleted),
+        *history.all(CheckpointQuarantined),
+    ]
+    for took in taken_away:
+        if took.checkpoint not in (deleted if isinstance(took, CheckpointDeleted) else given_up):
+            did = "deleted" if isinstance(took, CheckpointDeleted) else "gave up"
+            yield f"the driver of term {took.term} {did} {took.checkpoint}, but the log does not hold it"
+    if lost := (deleted | given_up) - {commit.checkpoint for commit in history.commits}:
+        yield f"{min(lost)} was deleted or given up, but never committed"
 
 
 def _superseded(history: History) -> Iterator[str]:
@@ -207,6 +218,10 @@ def _did(event: Event) -> tuple[str, int] | None:
             return "committed", event.term
         case AttemptStarted():
             return "started an attempt", event.term
+        case CheckpointDeleted():
+            return f"deleted {event.checkpoint}", event.term
+        case CheckpointQuarantined():
+            return f"gave up {event.checkpoint}", event.term
         # to fail or to be interrupted is what becomes of a fenced one
         case RunEnded(outcome="finished"):
             return "finished", event.term

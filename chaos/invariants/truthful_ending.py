@@ -43,7 +43,7 @@ def _exits(history: History) -> Iterator[str]:
         if _superseded(history, life):
             # a fenced driver has no say in how the run ends
             continue
-        said = [event for event in history.all(RunEnded) if history.driver_life_of(event) == life]
+        said = [event for event in history.all(RunEnded) if history.driver_life_of(event) is life]
         code, name = life.exited.code, f"the driver of launch {life.started.launch}"
         if said and not _fits(history, said[-1].outcome, code) and code != KILLED:
             yield f"{name} said {said[-1].outcome} and exited with {code}"
@@ -61,14 +61,14 @@ def _fits(history: History, outcome: str, code: int) -> bool:
 
 
 def _superseded(history: History, life: DriverLife) -> bool:
-    own = [event.term for event in history.all(TermBegan) if history.driver_life_of(event) == life]
+    own = [event.term for event in history.all(TermBegan) if history.driver_life_of(event) is life]
     later = [event.term for event in history.all(TermBegan) if life.exited and event.at_s < life.exited.at_s]
     return bool(own) and max(later, default=0) > max(own)
 
 
 def _took_over(history: History, life: DriverLife) -> bool:
     """Whether it came as far as the run at all; what ends a driver before that is no ending of the run."""
-    return any(history.driver_life_of(event) == life for event in history.all(TermBegan))
+    return any(history.driver_life_of(event) is life for event in history.all(TermBegan))
 
 
 def _asked_to_go(history: History, code: int) -> bool:

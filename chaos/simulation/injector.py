@@ -66,7 +66,7 @@ class SimulatedInjector:
 
     def feed(self, event: AnyEvent) -> None:
         kind = type(event)
-        if isinstance(event, Stepped):
+        if type(event) is Stepped:
             self._cycle.stepped(event)
         elif kind in _TARGETED:
             self._targets += 1
@@ -111,7 +111,7 @@ class SimulatedInjector:
         hosts = hosts_of(cluster.nodes()) if "slice" in armed.target else {}
         events = self._drivers if armed.fault.target_kind == "driver" else self._group
         try:
-            hit = self._cycle.resolve(armed, [*events, *self._drivers], nodes, hosts)
+            hit = self._cycle.resolve(armed, events, nodes, hosts)
         except TargetMissed as error:
             missed = self._cycle.unresolved(armed, str(error), self._timeline.now)
             if missed is not None:

@@ -31,6 +31,7 @@ from shaketable.chaos.history.events import (
     FaultObserved,
     NodeLeft,
     Stepped,
+    SubjectBroke,
 )
 from shaketable.chaos.injection.life_cycle import Armed, planned
 from shaketable.chaos.plan import FaultPlan, Plan
@@ -154,6 +155,7 @@ class _Play:
             if not broke_by_itself(error):
                 raise
             crash = f"{type(error).__name__}: {error}"
+            self.harness.say(SubjectBroke, error=crash)
         self._schedule.close()
         if not crash:
             self._check_leaks()

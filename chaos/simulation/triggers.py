@@ -43,13 +43,14 @@ class Waiting:
         self._waiting, self._steps = {}, {}
 
     def feed(self, event: AnyEvent) -> None:
-        kind, number = type(event), event.fault if isinstance(event, FaultObserved) else None
-        if number in self._waiting:
+        kind, number = type(event), event.fault if type(event) is FaultObserved else None
+        if number is not None and number in self._waiting:
             self._hold_against(event, self._waiting[number])
         waiting = self._waiting.get(kind)
-        if waiting and not (isinstance(event, Stepped) and event.step < self._lowest):
+        if waiting and not (type(event) is Stepped and event.step < self._lowest):
             self._hold_against(event, waiting)
-        if kind in self._until_wants or number in self._until_wants or kind is Committed:
+        wants = self._until_wants
+        if self._to_heal and (kind in wants or number in wants or kind is Committed):
             for armed in self._to_heal:
                 if armed.until is not None and armed.until.feed(event):
                     self._heal(armed)

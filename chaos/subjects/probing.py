@@ -61,6 +61,12 @@ def broken(commit: Committed, reason: str) -> CheckpointProbed:
     return CheckpointProbed(checkpoint=commit.checkpoint, index=commit.index, ok=False, reason=reason)
 
 
+def set_aside(checkpoint: str, files: list[str]) -> CheckpointProbed:
+    """Of one that the run has given up as corrupt: which of its files are still there."""
+    index = int(checkpoint.partition("-")[0])
+    return CheckpointProbed(checkpoint=checkpoint, index=index, ok=False, reason="quarantined", files=files)
+
+
 def read_all(directory: Path) -> None:
     """Every byte of every file, thrown away: storage that lists a file need not be able to give it."""
     if not directory.is_dir():

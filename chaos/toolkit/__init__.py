@@ -74,7 +74,7 @@ def after_experiment_control(state: dict[str, Any], **_: Any) -> None:
     state["shaketable"] = experiment.journal()
     if judgement.verdict == "PASS":
         state["status"] = status
-    else:
+    if judgement.verdict != "PASS" or judgement.exceeded:
         state["deviated"] = True
 
 
@@ -121,11 +121,13 @@ def verdict(
     steps_lost: int | None = None,
     within_s: float = 300.0,
     driver: int | None = None,
+    recovery_within_s: float | None = None,
 ) -> str:
-    """Execute what the method has armed. `PASS`, `FAIL` or `INVALID`, and one sentence of reason."""
+    """Execute what the method has armed. `PASS`, `FAIL` or `INVALID`, and one sentence of reason; then the limits of
+    speed that were exceeded."""
     experiment = _armed or _not_armed("verdict")
     judgement = experiment.execute()
-    return f"{judgement.verdict} {judgement.reason}"
+    return "; ".join([f"{judgement.verdict} {judgement.reason}", *(f"limit: {said}" for said in judgement.exceeded)])
 
 
 def _not_armed(name: str) -> NoReturn:

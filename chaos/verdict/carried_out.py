@@ -27,15 +27,14 @@ from shaketable.chaos.history.events import (
     PlannedFault,
     TermBegan,
 )
-from shaketable.chaos.history.view import CLOCK_SKEW_S, History
+from shaketable.chaos.history.view import History
 from shaketable.chaos.injection import triggers
 from shaketable.chaos.invariants.durability import unprobed
 from shaketable.chaos.invariants.liveness import ended_s
+from shaketable.chaos.verdict.testimony import unsaid
 
 # the exit code of a driver that could not load its job
 NO_JOB = 2
-# clusters on which everybody reads the same clock
-ONE_CLOCK = ("simulated", "processes", "local")
 _Landing = FaultTriggered | FaultInjected | FaultObserved
 _LANDING: tuple[type[_Landing], ...] = (FaultTriggered, FaultInjected, FaultObserved)
 _ABOUT_FAULTS: tuple[type[_Landing | FaultMissed | FaultHealed], ...] = (*_LANDING, FaultMissed, FaultHealed)
@@ -184,9 +183,8 @@ def _no_attempt(history: History, fault: FaultInjected) -> str:
     attempt = history.attempt(fault.term, fault.attempt)
     if attempt is None or (fault.nodes and history.following(attempt) is not None):
         return ""
-    skew_s = 0.0 if history.began is not None and history.began.cluster in ONE_CLOCK else CLOCK_SKEW_S
     late_s = fault.at_s - attempt.end_s
-    return f"{late_s:.2f} s after {attempt.name} had ended" if late_s > skew_s else ""
+    return f"{late_s:.2f} s after {attempt.name} had ended" if late_s > history.skew_s else ""
 
 
 def _idle(history: History, fault: FaultInjected) -> bool:
@@ -269,4 +267,5 @@ LOOKS: tuple[Callable[[History], Iterator[str]], ...] = (
     _no_run,
     _not_recorded,
     _gaps,
+    unsaid,
 )

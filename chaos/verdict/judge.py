@@ -1,6 +1,7 @@
 """The verdict on one experiment, from its history alone: FAIL > INVALID > PASS, with one sentence of reason.
 
-FAIL: an invariant failed, or (where everything took place as planned) what the experiment expects was missed.
+FAIL: an invariant failed, the subject's own checks stopped it, or (where everything took place as planned) what the
+experiment expects was missed.
 INVALID: the experiment did not take place as planned or the history lacks what a verdict needs; a broken
 invariant weighs more, because it is a bug whatever else went wrong, and a missed expectation less, because it
 needs the fault to have landed.
@@ -9,22 +10,22 @@ needs the fault to have landed.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from shaketable.chaos.fault_kinds import FAILURES, PREEMPTIONS, is_known, kind_of, may_pass
+from shaketable.chaos.fault_kinds import FAILURES, PREEMPTIONS, is_known
 from shaketable.chaos.history.events import (
     SCHEMA,
     AnyEvent,
     ControlFailed,
     ExperimentBegan,
-    FaultHealed,
     FaultInjected,
     HistoryError,
     RunConfigured,
     RunEnded,
+    SubjectBroke,
 )
-from shaketable.chaos.history.view import Attempt, History
+from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants import INVARIANTS
 from shaketable.chaos.invariants.answering import answer
 from shaketable.chaos.invariants.failure_budget import charged
@@ -34,10 +35,13 @@ from shaketable.chaos.invariants.metrics_match import metrics_match
 from shaketable.chaos.plan import Finding, Judgement, Verdict
 from shaketable.chaos.verdict.carried_out import contradictions, lacking, missed_help
 from shaketable.chaos.verdict.recorded_runs import judge_recording
+from shaketable.chaos.verdict.recoveries import recovery_s, steps_lost, too_slow
 
 FIT_AGAIN = "the script calls fit() again, for the run {!r}: one experiment watches one run, leave one fit() in it"
 # the name of a gap, beside those of the verdict's arguments
 CARRIED_OUT = "carried_out"
+# stands for the subject's own checks among the invariants
+RUNTIME = "runtime"
 
 __all__ = ["CARRIED_OUT", "INVARIANTS", "judge", "recovery_s", "steps_lost"]
 
@@ -68,9 +72,17 @@ def judge(told: Sequence[AnyEvent] | History, damage: str = "") -> Judgement:
 
 
 def _judged(history: History) -> Judgement:
+    return replace(_verdict(history), exceeded=tuple(too_slow(history)))
+
+
+def _verdict(history: History) -> Judgement:
     findings = tuple(answer(invariant, history) for invariant in INVARIANTS.values())
     missed = _beyond_invariants(history)
     unhelped = missed_help(history)
+    if broke := history.all(SubjectBroke):
+        # whatever else was seen is a consequence
+        finding = Finding(RUNTIME, "FAIL", broke[0].error)
+        return Judgement("FAIL", f"{RUNTIME}: {finding.reason}", (finding, *findings), missed)
     for finding in findings:
         if finding.status == "FAIL" and not (unhelped and finding.invariant in NEEDS_HELP):
             return Judgement("FAIL", f"{finding.invariant}: {finding.reason}", findings, missed)
@@ -192,23 +204,6 @@ def _charges_missed(history: History) -> Iterator[tuple[str, int, int, bool]]:
             yield account, wanted, actual, least <= min(wanted, actual) and max(wanted, actual) <= most
 
 
-def steps_lost(history: History) -> int:
-    """How many step executions of rank 0 were repetitions: for each step, the number of attempts in which
-    rank 0 recorded it, less one. What a zombie does after its successor's first step is not counted."""
-    done: Counter[int] = Counter()
-    for attempt in history.attempts:
-        until_s = _superseded_s(history, attempt)
-        steps = (step for step in attempt.steps.get(0, []) if step.at_s <= until_s)
-        done.update({number for step in steps for number in range(step.first, step.step + 1)})
-    return sum(count - 1 for count in done.values())
-
-
-def _superseded_s(history: History, attempt: Attempt) -> float:
-    following = history.following(attempt)
-    steps = [step.at_s for step in following.steps.get(0, [])] if following is not None else []
-    return min(steps, default=float("inf"))
-
-
 # ---- PASS ----------------------------------------------------------------------------------------------------
 
 
@@ -250,15 +245,3 @@ def _back(history: History) -> Iterator[str]:
     took_s = recovery_s(history)
     if took_s is not None:
         yield f"back in {took_s:.2f} s"
-
-
-def recovery_s(history: History) -> float | None:
-    """From the last disruptive fault to the first step of an attempt that began after it; None without
-    one."""
-    healed = {event.fault for event in history.all(FaultHealed)}
-    for fault in reversed([event for event in history.all(FaultInjected) if kind_of(event.name).loss != "nothing"]):
-        after = [a for a in history.attempts if a.begin_s > fault.at_s]
-        steps = [step.at_s for attempt in after for steps in attempt.steps.values() for step in steps]
-        if steps and (not may_pass(fault.name) or fault.fault not in healed):
-            return min(steps) - fault.at_s
-    return None

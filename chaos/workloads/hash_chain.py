@@ -74,7 +74,8 @@ def _report(step: int, digest: str, config: ChainConfig, surroundings: Surroundi
     gives = due and (rank == 0 or config.sharded)
     order = chain.batch(step, config)
     samples = [order[place] for place in chain.places(rank, world_size, config)]
-    metrics = {"step": step, "digest": digest}
+    # of which every rank has others, so that it shows whose a commit or a result has
+    metrics = {"step": step, "digest": digest, "rank": rank}
     surroundings.stepped(step, digest=digest, samples=samples, checkpoint=gives, metrics=metrics)
     if not gives:
         api.report(metrics, checkpoint=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,9 @@ class LocalCluster:
         self._tiers: dict[int, str] = {}
         # slices
         self._busy: set[str] = set()
+        self._numbering = threading.Lock()
+        # number of a node
+        self._last = HEAD
         self._occupiers: list[subprocess.Popen[bytes]] = []
         # what these hold
         self._others = NOBODY
@@ -114,7 +118,7 @@ class LocalCluster:
         return [self._start_worker(host) for host in (hosts[:-1] if half else hosts)]
 
     def _start_worker(self, fake: fake_slices.FakeHost | None = None, tier: str = "") -> int:
-        number = max(self._nodes) + 1
+        number = self._next_number()
         arguments = nodes_.worker_arguments(self.address, self.shape.cpus_per_node, tier)
         self._tiers[number] = tier
         if fake is None:
@@ -123,6 +127,12 @@ class LocalCluster:
             self._fakes[number] = fake
             self._start(number, arguments + fake.arguments, fake.environment)
         return number
+
+    def _next_number(self) -> int:
+        """Taken at once: two faults may add a node at the same time."""
+        with self._numbering:
+            self._last += 1
+            return self._last
 
     def _connect(self, *numbers: int) -> None:
         """Look through Ray's own eyes from here on, and wait until they see the head and these nodes."""
@@ -237,7 +247,7 @@ class LocalCluster:
         `overrides`: worker id -> what its labels say instead (`slice`, `worker`, `topology`, `pod_type`), or how many
         `chips` it has. Hosts are nodes like any other: killed, drained and frozen by their number.
         """
-        first = max(self._nodes) + 1
+        first = self._last + 1
         fakes = fake_slices.hosts_of(generation, topology, name or f"slice-{first}", chips_per_host)
         wrong = overrides or {}
         chosen = [fakes[at].but(wrong.get(at, {})) for at in (range(len(fakes)) if hosts is None else hosts)]

@@ -65,6 +65,9 @@ class ProcessCluster:
         self._slices = 0
         self._busy: set[str] = set()
         self._closing = threading.Event()
+        self._numbering = threading.Lock()
+        # number of a node
+        self._last = 0
         self._watchdog = Watchdog(f"{self.id}:", self.directory)
         self._watch = threading.Thread(target=self._look_at_nodes, name="nodes", daemon=True)
         self._watch.start()
@@ -101,10 +104,10 @@ class ProcessCluster:
         return [self._start_worker(host) for host in (hosts[:-1] if half else hosts)]
 
     def _start_worker(self, fake: fake_slices.FakeHost | None = None, tier: str = "") -> int:
-        number = max(self._nodes, default=0) + 1
         amounts = {"CPU": float(self.shape.cpus_per_node)}
         labels = {TIER_LABEL: tier} if tier else {}
         environment: dict[str, str] = {}
+        number = self._next_number()
         if fake is not None:
             self._fakes[number] = fake
             amounts["TPU"], environment = fake.chips, fake.environment
@@ -112,6 +115,12 @@ class ProcessCluster:
         self._tiers[number] = tier
         self._start(number, amounts, labels, environment)
         return number
+
+    def _next_number(self) -> int:
+        """Taken at once: two faults may add a node at the same time."""
+        with self._numbering:
+            self._last += 1
+            return self._last
 
     def _start(
         self, number: int, amounts: Mapping[str, float], labels: Mapping[str, str], environment: Mapping[str, str]
@@ -135,6 +144,7 @@ class ProcessCluster:
             if number > shape.nodes or not node.as_new():
                 node.end()
                 del self._nodes[number]
+        self._last = shape.nodes
         missing = [number for number in range(1, shape.nodes + 1) if number not in self._nodes]
         for number in missing:
             self._tiers[number] = ""

@@ -124,6 +124,8 @@ class _Server:
 
     def _warm(self, message: msg.Warm) -> None:
         sys.path[:] = message.sys_path
+        # before anything is imported that reads it
+        os.environ.update(message.environment)
         for name in message.preload:
             try:
                 importlib.import_module(name)

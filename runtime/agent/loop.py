@@ -230,7 +230,14 @@ class AgentLoop:
                     self._take_stacks(message.attempt)
                 case msg.Shutdown():
                     self._shut_down(message.final)
-                case msg.HoldBegin() | msg.HoldUntil() | msg.HoldCancelled() | msg.Preemption() | msg.Delivery():
+                case (
+                    msg.HoldBegin()
+                    | msg.HoldUntil()
+                    | msg.HoldCancelled()
+                    | msg.Preemption()
+                    | msg.Delivery()
+                    | msg.Settled()
+                ):
                     self._tell_worker(message, message.attempt)
 
     def _shut_down(self, final: bool) -> None:
@@ -256,7 +263,7 @@ class AgentLoop:
         self._copying.look_for_run(self._on_run_found)
         self._forks = Channel(ours)
         self._watch(self._forks, self._on_fork_server)
-        self._forks.send(msg.Warm(preload=setup.preload, sys_path=setup.sys_path))
+        self._forks.send(msg.Warm(preload=setup.preload, sys_path=setup.sys_path, environment=setup.environment))
         self._forks.drain()
 
     def _on_run_found(self) -> None:

@@ -40,7 +40,7 @@ NODE_NAME, AGENT_NAME, SERVER_NAME = "shaketable-node", "shaketable-agt", "shake
 # as `ray start --block` announces it
 TERM_DRAIN_S = 30.0
 # the exit code of an agent that had no word from its driver for longer than its lease
-LEASE_OVER = 75
+DRIVER_SILENT = 75
 _LOOK_S = 0.1
 _WORD_S = 1.0
 _REAPED_S = 0.002
@@ -219,7 +219,7 @@ class Node:
         if held is None:
             return
         held.pid = 0
-        if code == LEASE_OVER:
+        if code == DRIVER_SILENT:
             self._forget(held.peer)
         else:
             self._register()
@@ -259,7 +259,7 @@ def _live(order: words.Start, place: Place) -> NoReturn:
         pass
     except (ChannelClosed, OSError, ShaketableError) as error:
         print(f"shaketable agent {spec.agent} leaves: {error}", file=sys.stderr, flush=True)
-        code = LEASE_OVER if isinstance(error, DriverSilent) else 0
+        code = DRIVER_SILENT if isinstance(error, DriverSilent) else 0
     except Exception:  # noqa: BLE001  (a bug of ours, which os._exit would hide: the node's log has to have it)
         traceback.print_exc()
     finally:

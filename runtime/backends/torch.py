@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from shaketable.runtime.backends.base import Backend
+from shaketable.runtime.errors import ConfigurationError
 from shaketable.runtime.session import Session, broadcast_from_rank_zero
 
 
@@ -27,6 +28,21 @@ def store_of_rank_zero(address: str, world_size: int, timeout: timedelta) -> Any
     return TCPStore(
         address, port, world_size, True, timeout, wait_for_workers=False, master_listen_fd=listener.detach()
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TorchConfig:
+    """Of the process group (Ray Train: `ray.train.torch.TorchConfig`). `backend`: as torch.distributed names it; None:
+    nccl on GPUs, gloo elsewhere. `init_method`: "env" or "tcp", which are the same here: rank 0 has the store.
+    `timeout_s`: of rendezvous and collectives. Raises ConfigurationError."""
+
+    backend: str | None = None
+    init_method: str = "env"
+    timeout_s: float = 1800.0
+
+    def __post_init__(self) -> None:
+        if self.init_method not in ("env", "tcp"):
+            raise ConfigurationError(f'TorchConfig.init_method is {self.init_method!r}: use "env" or "tcp"')
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,17 +40,18 @@ def upload(source: Path, destination: RunPath, rank: int = 0, check: Check = lam
         raise kind(f"the checkpoint in {source} could not be written to {destination}: {error}") from error
 
 
-def stage(source: Path, staging: Path) -> Path:
+def stage(source: Path, staging: Path, *, take: bool = True) -> Path:
     """Take the entries of `source` over into a new directory below `staging` and return that.
 
-    Moved where both are on one file system, so that it costs nothing; copied otherwise. Not durable: a staged
+    Moved where both are on one file system, so that it costs nothing; copied otherwise, and without
+    `take`. Not durable: a staged
     checkpoint counts only once it is uploaded.
     """
     target = staging / uuid.uuid4().hex
     try:
         target.mkdir(parents=True)
         for entry in sorted(source.iterdir()):
-            _move(entry, target / entry.name)
+            (_move if take else _copy_entry)(entry, target / entry.name)
     except OSError as error:
         raise StorageError(
             f"the checkpoint in {source} could not be staged in {staging}: {error}. Check the rights and the free space"

@@ -6,7 +6,6 @@ that are still missing and as counts, so that no event costs a walk over all ran
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,7 +21,8 @@ _RECLAIM_SIGNALS = (9, 15)
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A piece of evidence that an attempt is over. `draining`: its node had been announced to go."""
+    """A piece of evidence that an attempt is over. `draining`: its node had been announced to go. `left`: its agent has
+    left a driver that stood still."""
 
     kind: SignKind
     rank: int
@@ -30,6 +30,7 @@ class Sign:
     detail: str
     signal: int | None = None
     draining: bool = False
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +134,6 @@ class Attempt:
     # at the nodes: a notice that nobody has read yet may explain a loss
     looking: bool = False
     threat: Threat = field(default_factory=lambda: Threat(view=-1))
-    # the driver, for longer than its agents wait for it,
-    paused_s: float = 0.0
-    # which then leave, and are missed until then
-    leaving_until_s: float = -math.inf
-    # some have been missed
-    abandoned: bool = False
     # when the first notice for one of its nodes was seen
     noticed_s: float | None = None
     # how long the slowest hold for one took up to its commit
@@ -267,6 +262,9 @@ def decide_cause(signs: Sequence[Sign], *, all_entered: bool) -> Ending:
     cause: Cause = "worker_error"
     if first.draining and reclaimed:
         cause = "preempted"
+    elif first.left:
+        # whoever stood still is to blame, and no node
+        return Ending("driver_lost", first.detail)
     elif not all_entered:
         cause = "start_failed"
     elif first.kind == "lost":

@@ -136,10 +136,11 @@ class TimerFired(msgspec.Struct, frozen=True, gc=False):
 
 class LoopPaused(msgspec.Struct, frozen=True, gc=False):
     """The executor's own loop did not turn for so long: nobody's silence counts in that time. With
-    `silent` false it did, but could not tell workers to go on."""
+    `silent` false it did, but could not tell workers to go on. `agents`: those that were connected then."""
 
     seconds: float
     silent: bool = True
+    agents: frozenset[AgentId] = frozenset()
 
 
 class Interrupted(msgspec.Struct, frozen=True, gc=False):

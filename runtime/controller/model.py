@@ -4,6 +4,7 @@ steps that every handler takes. There is one Model to a controller, and its hand
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import get_args
@@ -22,6 +23,16 @@ _DISARM: Mapping[ev.Timer, ev.SetTimer] = {name: ev.SetTimer(name, None) for nam
 # Which timers are of no use any more: once the attempt is being stopped, and once there is none.
 OVER_WHEN_STOPPING = meaningless_in(State.STOPPING)
 OVER_WITHOUT_ATTEMPT = meaningless_in(State.WAITING, State.BACKOFF)
+
+
+@dataclass(frozen=True, slots=True)
+class StoodStill:
+    """The driver did, for longer than its agents wait for it. Those that it had then have left or are leaving, and are
+    found to be missing until then. Who came later is not among them: its loss is a loss."""
+
+    seconds: float = 0.0
+    until_s: float = -math.inf
+    agents: frozenset[ev.AgentId] = frozenset()
 
 
 @dataclass(slots=True)
@@ -57,6 +68,8 @@ class Model:
     agent_starts: AgentStarts = field(default_factory=AgentStarts)
     # What has been asked for and may still be due.
     armed: set[ev.Timer] = field(default_factory=set)
+    # Which attempt they are in does not matter: one may have begun before they are missed.
+    stood_still: StoodStill = field(default_factory=StoodStill)
     event: ev.Event | None = None
     now: float = 0.0
     leads_to: tuple[State, ...] = ()
@@ -76,6 +89,10 @@ class Model:
         """One fact for the log; what is known about the run is always the fold of its records."""
         self.run = run_state.apply(self.run, record)
         self.commands.append(ev.AppendRecord(record))
+
+    def has_left(self, agent: ev.AgentId) -> bool:
+        """That it is gone is no loss: it has left a driver that stood still."""
+        return agent in self.stood_still.agents and self.now <= self.stood_still.until_s
 
     @property
     def wall_s(self) -> float:

@@ -87,6 +87,7 @@ EVENT_TRANSITIONS: Mapping[State, Mapping[Kind, tuple[State, ...]]] = {
         ev.AgentLost: (WAITING,),
         ev.AgentFailed: (WAITING,),
         ev.NodesChanged: (WAITING,),
+        ev.LoopPaused: (WAITING,),
         "settle": (WAITING,),
         "unit_wait": (BACKOFF,),
         "capacity": (WAITING,),
@@ -206,6 +207,7 @@ EVENT_TRANSITIONS: Mapping[State, Mapping[Kind, tuple[State, ...]]] = {
         ev.AgentLost: (BACKOFF,),
         ev.AgentFailed: (BACKOFF,),
         ev.NodesChanged: (BACKOFF,),
+        ev.LoopPaused: (BACKOFF,),
         "backoff": (WAITING,),
         "capacity": (BACKOFF,),
         "quarantine": (BACKOFF,),
@@ -273,7 +275,10 @@ SWITCHES: Mapping[Kind, Condition] = {ev.Interrupted: "interrupted"}
 
 # What may still come in these states, and changes nothing.
 OVER = (FINISHED, FAILED, INTERRUPTED)
-LATE: tuple[Kind, ...] = (ev.UnitPlaced, ev.AgentReady, ev.AgentLost, ev.AgentFailed, ev.NodesChanged, ev.Interrupted)
+LATE: tuple[Kind, ...] = (
+    *(ev.UnitPlaced, ev.AgentReady, ev.AgentLost, ev.AgentFailed, ev.NodesChanged),
+    *(ev.LoopPaused, ev.Interrupted),
+)
 
 # ---- what the tables say -------------------------------------------------------------------------------------
 

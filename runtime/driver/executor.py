@@ -18,7 +18,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -26,7 +26,7 @@ import msgspec
 from shaketable.runtime.agent import stacks
 from shaketable.runtime.agent.loop import AgentSpec
 from shaketable.runtime.clocks import as_wall_s
-from shaketable.runtime.config import RunConfig
+from shaketable.runtime.config import RunConfig, Watcher
 from shaketable.runtime.controller import Controller, Settings
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.driver.chores import Chores
@@ -54,6 +54,8 @@ class Job:
     bundle: dict[str, float]
     sys_path: tuple[str, ...]
     slices: SliceShape | None = None
+    # of the workers, beside that of the node
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -86,12 +88,15 @@ class Executor:
 
     def __init__(self, job: Job, config: RunConfig, settings: Settings, log: RunLog, nodes: Nodes) -> None:
         self._job, self._config, self._settings, self._log, self._nodes = job, config, settings, log, nodes
+        self._watchers = [callback for callback in config.callbacks if isinstance(callback, Watcher)]
         self.controller = Controller(settings, log.state)
         self._queue: queue.SimpleQueue[ev.Event | _Call] = queue.SimpleQueue()
         self._pipeline = Pipeline(self._execute, self._append)
         self._timers: dict[ev.Timer, float] = {}
         self._peers: dict[ev.AgentId, _Peer] = {}
         self._rounds: dict[tuple[int, int], _Round] = {}
+        # Who waits until reports are settled.
+        self._asked: list[tuple[_Peer, msg.AskSettled]] = []
         self._outcome: ev.FinishRun | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
@@ -174,6 +179,7 @@ class Executor:
         self._reopen()
         self._beat(now)
         self._pipeline.run()
+        self._tell_settled()
         self._last_turn_s = now
 
     def _pause_s(self) -> float:
@@ -194,8 +200,7 @@ class Executor:
             self._check_fence(self._feed)
         for peer in self._peers.values():
             peer.heard_s += gap
-        if self.controller.attempt is not None:
-            self._feed(ev.LoopPaused(gap))
+        self._feed(ev.LoopPaused(gap, agents=frozenset(self._peers)))
 
     def _post(self, event: ev.Event | _Call) -> None:
         """From any thread: hand an event, or something to do in line with the events, to the loop."""
@@ -338,7 +343,7 @@ class Executor:
                 self._tell(attempt, msg.HoldCancelled(attempt=attempt))
                 self._post(_Call(lambda: self._held(attempt, time.monotonic() - at_s)))
             case ev.NotifyPreemption(attempt, deadline_s, node_ids):
-                self._tell(attempt, _notice(attempt, deadline_s, node_ids))
+                self._tell(attempt, _notice(attempt, deadline_s, node_ids, self._peers.values()))
             case ev.DeleteCheckpoint(checkpoint):
                 self._chores.delete(checkpoint)
             case ev.Warn(text):
@@ -452,6 +457,7 @@ class Executor:
                 storage_outage_s=self._config.storage_outage_s,
                 staging_bytes_max=self._config.staging_bytes_max,
                 run_id=self._run_id,
+                environment=dict(self._job.environment),
             ),
         )
         for message in others:
@@ -471,9 +477,13 @@ class Executor:
         peer.ready = peer.ready or isinstance(message, msg.Ready)
         event = _as_event(peer, message)
         if event is not None:
+            if isinstance(message, msg.Report):
+                self._show_report(message)
             self._feed(event)
         elif isinstance(message, msg.Contribution):
             self._contribute(message)
+        elif isinstance(message, msg.AskSettled):
+            self._asked.append((peer, message))
         elif isinstance(message, msg.Stacks):
             self._chores.do(lambda: self._save_stacks(message))
             self._feed(ev.StacksTaken(message.attempt, message.rank, message.where))
@@ -482,6 +492,27 @@ class Executor:
         elif isinstance(message, msg.Unfit):
             # it leaves now
             peer.unfit = message.detail
+
+    def _show_report(self, message: msg.Report) -> None:
+        for watcher in self._watchers:
+            metrics, uploading = decode(message.metrics), message.directory is not None
+            watcher.on_report(message.attempt, message.rank, message.index, metrics, uploading)
+
+    def _tell_settled(self) -> None:
+        """What is settled is also durable: nothing is in the pipeline any more."""
+        attempt = self.controller.attempt
+        if not self._asked or not self._pipeline.idle:
+            return
+        waiting, self._asked = self._asked, []
+        for peer, asked in waiting:
+            if attempt is None or asked.attempt != attempt.number:
+                # who asked is being killed
+                continue
+            open_yet = attempt.first is not None and attempt.first <= asked.index
+            if attempt.progress.all_passed(asked.index) and not open_yet:
+                self._send(peer, msg.Settled(attempt=asked.attempt, index=asked.index))
+            else:
+                self._asked.append((peer, asked))
 
     def _contribute(self, message: msg.Contribution) -> None:
         attempt = self.controller.attempt
@@ -534,8 +565,12 @@ class _Call:
     call: Callable[[], None]
 
 
-def _notice(attempt: int, deadline_s: float, node_ids: Sequence[str]) -> msg.Preemption:
-    return msg.Preemption(attempt=attempt, deadline_s=as_wall_s(deadline_s), node_ids=list(node_ids))
+def _notice(attempt: int, deadline_s: float, node_ids: Sequence[str], peers: Iterable[_Peer]) -> msg.Preemption:
+    ranks: dict[str, list[int]] = {}
+    for peer in sorted(peers, key=lambda peer: peer.rank):
+        if peer.attempt == attempt and peer.node_id in node_ids:
+            ranks.setdefault(peer.node_id, []).append(peer.rank)
+    return msg.Preemption(attempt=attempt, deadline_s=as_wall_s(deadline_s), node_ids=list(node_ids), ranks=ranks)
 
 
 def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:

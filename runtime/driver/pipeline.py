@@ -34,6 +34,11 @@ class Pipeline:
                 self._over = type(command) is ev.FinishRun
                 self._execute(command)
 
+    @property
+    def idle(self) -> bool:
+        """Whatever has been decided is durable and done."""
+        return not self._appending and not self._commands
+
     def appended(self) -> None:
         self._appending = False
         self.run()

@@ -6,11 +6,13 @@ of files is then worth nothing, and what it would write is lost (promise storage
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from shaketable.runtime.errors import RunNotFound, StorageUnavailable
 from shaketable.runtime.log.run_state import FIRST_NUMBER
-from shaketable.runtime.storage.files import records_of
+from shaketable.runtime.storage.files import records_of, store_at
 from shaketable.runtime.storage.retries import retrying
 from shaketable.runtime.storage.store import RunPath
 
@@ -49,3 +51,14 @@ _UNFIT = (
     "this node does not see the run in {}: mount the storage here, or set the same endpoint, region and credentials as"
     " on the driver's node"
 )
+
+
+def absence(run_path: RunPath) -> str:
+    """Why there is no run to read, in words."""
+    there = run_path.exists() if isinstance(run_path, Path) else bool(store_at(run_path).directories(""))
+    if not there:
+        return f"Experiment folder {run_path} doesn't exist. Check the path, or mount the storage that it is on."
+    return (
+        f"Failed to restore the Result object: {records_of(run_path).where(FIRST_NUMBER)} doesn't exist. Make sure that"
+        " this is the directory of a run of this runtime, <storage_path>/<name>."
+    )

@@ -21,7 +21,7 @@ from shaketable.runtime.log.compatibility import check_reuse, recordable
 from shaketable.runtime.log.records import SCHEMA, AnyRecord, Opened
 from shaketable.runtime.log.run_state import FIRST_NUMBER, RunState, apply, fold
 from shaketable.runtime.log.snapshots import Snapshots, StoredSnapshots, due
-from shaketable.runtime.storage.files import CHECKPOINTS, LOG, Records, records_of, store_at
+from shaketable.runtime.storage.files import CHECKPOINTS, LOG, Records, parse_storage_path, records_of, store_at
 from shaketable.runtime.storage.retries import retrying
 from shaketable.runtime.storage.store import RunPath
 
@@ -335,3 +335,8 @@ def _plain_number(value: Any) -> Any:
     if callable(getattr(value, "item", None)) and getattr(value, "size", 1) in (0, 1):
         return value.item()
     raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is not JSON")
+
+
+def log_at(run_path: str) -> RunLog:
+    """Of the run in that directory or at that URL, to read it. Touches nothing."""
+    return RunLog(parse_storage_path(run_path))

@@ -59,10 +59,15 @@ def _object_path(text: str) -> ObjectPath:
 
 def locate_run(storage_path: str | os.PathLike[str], name: str) -> RunPath:
     """The directory of the run `(storage_path, name)`. Names never lead out of `storage_path`."""
+    check_name("RunConfig.name", name)
+    return parse_storage_path(storage_path) / name
+
+
+def check_name(what: str, name: str) -> None:
+    """ConfigurationError unless `name` is one of a file or directory, and nothing else."""
     plain = bool(name) and name not in (".", "..") and "/" not in name and name.isprintable()
     if not plain or len(os.fsencode(name)) > 200:
-        raise ConfigurationError(f"RunConfig.name is {name!r}: use a plain name of at most 200 bytes, without '/'")
-    return parse_storage_path(storage_path) / name
+        raise ConfigurationError(f"{what} is {name!r}: use a plain name of at most 200 bytes, without '/'")
 
 
 def check_writable(directory: RunPath) -> None:

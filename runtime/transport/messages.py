@@ -35,6 +35,8 @@ class Setup(Message, frozen=True, kw_only=True, tag="setup"):
     storage_outage_s: float
     staging_bytes_max: int | None
     run_id: str = ""
+    # of the workers, beside what their agent has
+    environment: dict[str, str] = {}
 
 
 class Ping(Message, frozen=True, kw_only=True, tag="ping"):
@@ -90,11 +92,12 @@ class HoldCancelled(Message, frozen=True, kw_only=True, tag="hold_cancelled"):
 
 
 class Preemption(Message, frozen=True, kw_only=True, tag="preemption"):
-    """`deadline_s`: wall clock."""
+    """`deadline_s`: wall clock. `ranks`: by node, those on it."""
 
     attempt: int
     deadline_s: float
     node_ids: list[str]
+    ranks: dict[str, list[int]] = {}
 
 
 class Delivery(Message, frozen=True, kw_only=True, tag="delivery"):
@@ -103,6 +106,13 @@ class Delivery(Message, frozen=True, kw_only=True, tag="delivery"):
     attempt: int
     round: int
     data: bytes
+
+
+class Settled(Message, frozen=True, kw_only=True, tag="settled"):
+    """All reports up to `index` are made by all ranks, and those with a checkpoint are committed or given up."""
+
+    attempt: int
+    index: int
 
 
 # ---- agent -> worker -----------------------------------------------------------------------------------------
@@ -192,6 +202,14 @@ class Report(Message, frozen=True, kw_only=True, tag="report"):
     metrics: bytes
     directory: str | None = None
     staged: bool = False
+
+
+class AskSettled(Message, frozen=True, kw_only=True, tag="ask_settled"):
+    """The rank waits until the reports up to `index` are settled; answered by Settled."""
+
+    attempt: int
+    rank: int
+    index: int
 
 
 class Contribution(Message, frozen=True, kw_only=True, tag="contribution"):
@@ -284,6 +302,7 @@ class Warm(Message, frozen=True, kw_only=True, tag="warm"):
 
     preload: list[str]
     sys_path: list[str]
+    environment: dict[str, str] = {}
 
 
 class ForkChild(Message, frozen=True, kw_only=True, tag="fork_child"):
@@ -317,6 +336,7 @@ AnyMessage = (
     | HoldCancelled
     | Preemption
     | Delivery
+    | Settled
     | Task
     | Restored
     | UploadDone
@@ -336,6 +356,7 @@ AnyMessage = (
     | UploadFailed
     | HoldAnswered
     | HoldReached
+    | AskSettled
     | Contribution
     | Warm
     | ForkChild

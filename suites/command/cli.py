@@ -34,7 +34,15 @@ def _main() -> None:
 
 def application() -> Typer:
     """With every command: a module of commands adds its own when it is imported."""
-    from shaketable.suites.command import explore, incident_commands, money_commands, preflight_command  # noqa: F401
+    from shaketable.suites.command import (  # noqa: F401
+        catalogue_commands,
+        compare_command,
+        explore,
+        incident_commands,
+        money_commands,
+        preflight_command,
+        schema_command,
+    )
     from shaketable.suites.command.commands import app
 
     return app

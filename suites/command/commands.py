@@ -9,10 +9,10 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TextIO
 
 import msgspec
 import typer
@@ -23,8 +23,12 @@ from shaketable.reports import results
 from shaketable.suites import mutants
 from shaketable.suites.command import own_job
 from shaketable.suites.command.own_job import WithOwnCommand
-from shaketable.suites.gate.catalogue import UsageError, catalogue, tagged
+from shaketable.suites.gate import catalogue
+from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.gate.environment import machine_problem, version_of
+
+if TYPE_CHECKING:
+    from shaketable.suites.gate import runner
 
 P = ParamSpec("P")
 _json_out: TextIO = sys.stdout
@@ -33,7 +37,6 @@ proved; 4 harness error: a bug in shaketable, not in your job; 130 Ctrl-C."""
 app = typer.Typer(
     name="shaketable",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Make workers, nodes and drivers fail under an elastic training job. Judge from the recorded history "
@@ -53,15 +56,21 @@ Tags = Annotated[
 ]
 
 
+def experiment_names(incomplete: str) -> list[str]:
+    """For the shell's completion."""
+    return [entry.name for entry in catalogue.catalogue() if entry.name.startswith(incomplete)]
+
+
 def command(
-    *, examples: str, cls: type[TyperCommand] = TyperCommand
+    *, examples: str, cls: type[TyperCommand] = TyperCommand, text_apart: Sequence[str] = ("json",)
 ) -> Callable[[Callable[P, int]], Callable[P, None]]:
-    """A command is a function that returns its exit code; here is what all of them have in common."""
+    """A command is a function that returns its exit code; here is what all of them have in common. `text_apart`: the
+    options whose file may be stdout, and then stands there alone."""
 
     def register(body: Callable[P, int]) -> Callable[P, None]:
         @functools.wraps(body)
         def guarded(*arguments: P.args, **keywords: P.kwargs) -> None:
-            with _text_apart(keywords.get("json") == STDOUT):
+            with _text_apart(any(keywords.get(name) == STDOUT for name in text_apart)):
                 code = _guarded(lambda: body(*arguments, **keywords))
             raise typer.Exit(code)
 
@@ -141,9 +150,11 @@ shaketable run worker-crash node-sigkill                    two experiments by n
 shaketable run --all --cluster simulated                    the whole catalogue, in virtual time
 shaketable run --all --cluster processes                    the same with real processes, without Ray
 shaketable run --tag node --jobs 2 --seed 7                 all experiments with a tag
+shaketable run --fail-fast --quiet                          stop at the first red one; print little
 shaketable run my-experiment.yaml --var nodes=4             your file, with one key overridden
 shaketable run worker-crash --subject ray-train             the same experiment against Ray Train
 shaketable run worker-crash --cluster attach:10.0.0.1:6379  on a Ray cluster that is already running
+shaketable run --repeat 5 --jobs 1 --compare-with old-results --max-slower 2x
 shaketable run worker-crash --mutant resume-from-scratch    is a broken runtime caught?
 shaketable run worker-crash -- python train.py --epochs 3   your own Ray Train script, unmodified
 shaketable run worker-crash --step-key epoch -- python train.py
@@ -154,7 +165,10 @@ shaketable run node-sigkill --train my_package.my_job:train --config job.yaml
 def run(
     context: typer.Context,
     experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Experiment names or files. Default: the gate.")
+        list[str] | None,
+        typer.Argument(
+            metavar="EXPERIMENT", help="Experiment names or files. Default: the gate.", autocompletion=experiment_names
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run the whole catalogue.")] = False,
     tag: Tags = None,
@@ -171,7 +185,9 @@ def run(
             metavar="N", min=0, help="Seed for all randomness. Default: today's date, or the seed in the file."
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Experiments to run in parallel.")] = 2,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=64, help="Experiments to run in parallel. Default: 2.")
+    ] = None,
     var: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Override a configuration key. Repeatable.")
     ] = None,
@@ -185,6 +201,19 @@ def run(
     step_key: Annotated[
         str, typer.Option(metavar="NAME", help="Reported metric that counts steps. Default: count reports.")
     ] = "",
+    repeat: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100, help="Run every experiment so many times, for `compare`.")
+    ] = 1,
+    compare_with: Annotated[
+        Path | None,
+        typer.Option(metavar="RESULTS", help="Compare with this earlier run at the end, as `shaketable compare`."),
+    ] = None,
+    max_slower: Annotated[
+        str | None,
+        typer.Option(metavar="2x", help="With --compare-with: exit code 1 if a recovery takes so many times as long."),
+    ] = None,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first experiment that is red.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only what is red, and the last line.")] = False,
     within: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, show_default=False, help="Time limit for your job. Default: 300.")
     ] = 0,
@@ -197,41 +226,55 @@ def run(
     """Run experiments and judge them.
 
     A command after `--` is your own Ray Train script. It runs unmodified: first without faults, then under each
-    experiment. `python` in it is the interpreter that runs shaketable."""
-    from shaketable.suites.gate import runner
-    from shaketable.suites.gate.outputs import as_json
+    experiment. `python` in it is the interpreter that runs shaketable.
 
-    own = own_job.variables(own_job.command(context), train, config, step_key, within, subject)
-    variables = own | _variables(var or (), subject=subject, cluster=cluster)
+    [tool.shaketable] in pyproject.toml sets subject, cluster, tags, jobs, results, compare_with and max_slower. An
+    option wins."""
+    from shaketable.suites.gate import runner
+    from shaketable.suites.gate.outputs import ROOT, as_json
+    from shaketable.suites.tools import project
+
+    settings = project.read(Path.cwd())
+    if settings.says_something and not quiet:
+        print(settings)
+    words = own_job.command(context)
+    own = own_job.variables(words, train, config, step_key, within, subject or settings.subject)
+    usual = _variables((), subject=settings.subject, cluster=settings.cluster)
+    variables = usual | own | _variables(var or (), subject=subject, cluster=cluster)
     mutants.known(mutant)
+    chosen = tag or ([] if experiments or everything or mutant or own else list(settings.tags))
     request = runner.Request(
-        tuple(experiments or ()), everything, tuple(tag or ()), variables, seed, jobs, results_dir, mutant
+        tuple(experiments or ()),
+        everything,
+        tuple(chosen),
+        variables,
+        seed,
+        jobs or settings.jobs or 2,
+        results_dir,
+        mutant,
+        repeat,
+        fail_fast,
+        quiet,
+        settings.below(settings.results) or ROOT,
     )
     check_json(json)
-    finished = runner.run(request, sys.stdout)
+    earlier = compare_with or settings.below(settings.compare_with)
+    limit = max_slower or (settings.max_slower if earlier is not None else None)
+    finished = runner.run(request, sys.stdout, _comparison(earlier, limit))
     write(json, as_json(finished))
     return results.exit_code(finished)
 
 
-@command(
-    examples="""
-shaketable list                                  all of them
-shaketable list --tag gate --json catalogue.json
-"""
-)
-def list_(tag: Tags = None, json: Json = None) -> int:
-    """List the experiments of the catalogue, with their tags."""
-    entries = tagged(tag) if tag else catalogue()
-    check_json(json)
-    width = max((len(entry.name) for entry in entries), default=0)
-    for entry in entries:
-        print(f"{entry.name:<{width}}  {entry.title} [{', '.join(entry.tags)}]")
-    listed = [
-        {"name": e.name, "title": e.title, "tags": e.tags, "path": str(e.path), "configuration": e.configuration}
-        for e in entries
-    ]
-    write(json, encoded({"experiments": listed}))
-    return results.EXIT_PASS
+def _comparison(compare_with: Path | None, max_slower: str | None) -> runner.Conclude:
+    """Raises UsageError before anything runs."""
+    from shaketable.suites.tools import comparing
+
+    limit = comparing.times(max_slower)
+    if compare_with is None:
+        if limit is not None:
+            raise UsageError("--max-slower is a limit of a comparison; give --compare-with RESULTS too")
+        return lambda run, folder: (run, [])
+    return comparing.at_the_end(comparing.load(compare_with), limit)
 
 
 @command(
@@ -300,13 +343,17 @@ def _variables(pairs: list[str] | tuple[()], **flags: str | None) -> dict[str, s
 
 
 def check_json(path: Path | None) -> None:
+    check_file(path, "--json")
+
+
+def check_file(path: Path | None, option: str) -> None:
     """Before minutes of work are done for a file that cannot be written. Leaves none behind."""
     if path is not None and path != STDOUT:
         there = path.exists()
         try:
             path.open("ab").close()
         except OSError as error:
-            raise UsageError(f"cannot write --json {path}: {error.strerror}") from None
+            raise UsageError(f"cannot write {option} {path}: {error.strerror}") from None
         if not there:
             path.unlink()
 

@@ -18,7 +18,7 @@ from shaketable.chaos.history.sealing import Stored, read_history
 from shaketable.chaos.history.view import History
 from shaketable.chaos.subjects.recorded import read_record
 from shaketable.chaos.verdict.judge import judge
-from shaketable.reports.goodput import goodput, viewed
+from shaketable.reports.goodput import goodput
 from shaketable.reports.results import Result, Run
 from shaketable.suites.gate import execution
 from shaketable.suites.gate.catalogue import UsageError
@@ -52,7 +52,7 @@ def _production(path: Path) -> Run:
     except ExperimentError as error:
         raise UsageError(str(error)) from None
     judged, known, versions = judge(events), _on_file(path, events), _versions(events)
-    measured, notes = viewed(History(events), goodput)
+    measured, notes = execution.viewed("goodput", lambda: goodput(events))
     result = replace(
         known,
         name=known.title or known.name,

@@ -15,8 +15,8 @@ from shaketable.reports import results
 from shaketable.reports.cost import Cost, Spot, exact, short
 from shaketable.reports.goodput import PARTS, Goodput
 from shaketable.suites.command.commands import Json, check_json, command, encoded, write
-from shaketable.suites.command.durations import hours as in_hours
 from shaketable.suites.gate.catalogue import UsageError
+from shaketable.suites.tools.durations import hours as in_hours
 
 
 @command(

@@ -130,9 +130,9 @@ def _comparable(configuration: Configuration) -> Configuration:
 
 
 def _expected(expect: Expect, of: Expect | None = None) -> Expect:
-    """Without the bound that only finds hangs, nor what the history `of` was not yet asked for."""
+    """Without the bound that only finds hangs, the limit of speed, nor what the history `of` was not yet asked for."""
     driver = expect.driver if of is None or of.driver is not None else None
-    return dataclasses.replace(expect, within_s=0.0, driver=driver)
+    return dataclasses.replace(expect, within_s=0.0, driver=driver, recovery_within_s=None)
 
 
 def settle(judgement: Judgement, deviations: Sequence[Deviation], where: str) -> Settled:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import copy
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from chaoslib.exceptions import InterruptExecution
@@ -26,9 +26,10 @@ from shaketable.chaos.plan import Configuration, Judgement
 from shaketable.chaos.run import engine
 from shaketable.chaos.run.engine import Executed
 from shaketable.chaos.run.preparation import Prepared
+from shaketable.chaos.verdict.recoveries import recoveries
 from shaketable.reports.console import shown
 from shaketable.reports.cost import by_tier
-from shaketable.reports.goodput import Goodput, accounted, viewed
+from shaketable.reports.goodput import Goodput, accounted
 from shaketable.reports.landed import landed, output
 from shaketable.reports.results import Result
 from shaketable.suites import mutants
@@ -40,13 +41,14 @@ from shaketable.suites.gate.environment import machine_problem
 if TYPE_CHECKING:
     from shaketable.clusters.local.pool import ClusterPool
 
+T = TypeVar("T")
 HISTORY, EXPERIMENT, RESULT, TRACEBACK = "history.jsonl", "experiment.yaml", "result.json", "traceback.txt"
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One experiment that is about to be run, and what is known of it besides its plan. `keep_storage`: checkpoints
-    stay after a PASS too."""
+    stay after a PASS too. `repeat`: which time this is, from 1; 0: there is but one."""
 
     name: str
     prepared: Prepared
@@ -54,6 +56,12 @@ class Trial:
     mutant: str = ""
     canary: bool = False
     keep_storage: bool = False
+    repeat: int = 0
+
+    @property
+    def label(self) -> str:
+        """What it is called among the others of a run: its name, with a number where it is repeated."""
+        return f"{self.name}-{self.repeat}" if self.repeat else self.name
 
     @property
     def configuration(self) -> Configuration:
@@ -79,6 +87,17 @@ def trials(entry: Entry, variables: Mapping[str, str], mutant: str = "", canary:
         ours = _loaded(entry, {**variables, "subject": "bundled"})
         made.append(Trial(mutants.canary_name(canary), ours, entry.tags, canary, canary=True))
     return made
+
+
+def repeated(trials: Sequence[Trial], times: int) -> list[Trial]:
+    """Each of them so many times; the canary, which says nothing of speed, once."""
+    if times == 1:
+        return list(trials)
+    return [
+        trial if trial.canary else replace(trial, repeat=repeat)
+        for trial in trials
+        for repeat in range(1, 2 if trial.canary else times + 1)
+    ]
 
 
 def _not_run(mutant: mutants.Mutant, cluster: str) -> str:
@@ -117,19 +136,30 @@ def judged(
 ) -> Result:
     """The result with everything that its history says. Raises UsageError for a file of deviations that cannot be
     read."""
-    measured, notes = viewed(history, measure)
+    measured, notes = viewed("goodput", lambda: measure(history))
+    recovered, more = viewed("recovery", lambda: recoveries(history))
     told = replace(
         result,
         verdict=judgement.verdict,
         reason=judgement.reason,
         findings=judgement.findings,
+        exceeded=judgement.exceeded,
         landed=landed(history.events),
         output=output(history.events),
         goodput=measured,
-        notes=notes,
+        recoveries=recovered or (),
+        notes=(*notes, *more),
         tiers=by_tier(history),
     )
     return deviations.held_against(told, judgement, history)
+
+
+def viewed(what: str, measure: Callable[[], T]) -> tuple[T | None, tuple[str, ...]]:
+    """What `measure` gives, or None with a note why not: a view never takes a verdict with it."""
+    try:
+        return measure(), ()
+    except Exception as error:  # noqa: BLE001  (the outermost boundary of a view)
+        return None, (f"{what} was not computed: {type(error).__name__}: {error} (a bug in shaketable)",)
 
 
 def broken(trial: Trial, folder: Path, results: Path, error: BaseException, seconds: float) -> Result:
@@ -199,7 +229,7 @@ def _described(trial: Trial, folder: Path, results: Path | None) -> Result:
     """What is known before anything has come of it."""
     made = trial.configuration
     return Result(
-        name=folder.name if results else trial.name,
+        name=folder.name if results else trial.label,
         verdict="ERROR",
         reason="",
         seconds=0.0,
@@ -213,5 +243,7 @@ def _described(trial: Trial, folder: Path, results: Path | None) -> Result:
         reproduce=reproduce(folder, trial.mutant),
         mutant=trial.mutant,
         canary=trial.canary,
+        experiment=trial.name,
+        repeat=trial.repeat or 1,
         must_fail=mutants.MUTANTS[trial.mutant].caught_by[0] if trial.mutant else "",
     )

@@ -5,20 +5,28 @@ Everything is written to a temporary name and renamed, so that a reader sees an 
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
+from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history import events
+from shaketable.chaos.history.recording import recordings
+from shaketable.chaos.subjects.recorded import read_record
 from shaketable.reports.console import shown
-from shaketable.reports.html import render
+from shaketable.reports.html import Page
 from shaketable.reports.junit import write_junit
-from shaketable.reports.results import Result, Run, colour, exit_code
+from shaketable.reports.page.links import links
+from shaketable.reports.results import Result, Run, written
 from shaketable.suites.gate.catalogue import UsageError
+from shaketable.suites.gate.environment import version_of
 from shaketable.suites.gate.execution import HISTORY
 
 ROOT = Path("shaketable-results")
@@ -26,22 +34,25 @@ LATEST = "latest"
 # a link, while the job runs without faults
 CONTROL = "control-run"
 TAIL_BYTES = 4096
+REPORT = "report.html"
+# two pages of one run that goes on
+LEAST_BETWEEN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ResultsFolder:
-    """`path` is absolute. `linked`: it lies below the default root, whose `latest` link is to point at it."""
+    """`path` is absolute. `linked`: it lies below the root of all runs, whose `latest` link is to point at it."""
 
     path: Path
     linked: bool
 
     @classmethod
-    def create(cls, asked: Path | None) -> ResultsFolder:
+    def create(cls, asked: Path | None, root: Path = ROOT) -> ResultsFolder:
         """Raises UsageError, naming the directory, when results cannot be written there."""
         try:
-            return cls(_stamped(ROOT), True) if asked is None else cls(_empty(asked), False)
+            return cls(_stamped(root), True) if asked is None else cls(_empty(asked), False)
         except OSError as error:
-            where = asked or ROOT
+            where = asked or root
             raise UsageError(
                 f"cannot write results to {where}: {error.strerror}; choose another with --results"
             ) from None
@@ -91,28 +102,73 @@ def _empty(path: Path) -> Path:
     return path.absolute()
 
 
-def write_reports(run: Run, folder: ResultsFolder) -> str:
+def write_reports(run: Run, folder: ResultsFolder, live: LiveReport | None = None) -> str:
     """results.json, junit.xml and report.html; returns the path of the report to print."""
     _write(folder.path / "results.json", as_json(run))
     write_junit(run, folder.path / "junit.xml")
-    _write(folder.path / "report.html", render(run, _histories(run, folder.path)).encode())
-    return shown(folder.link() / "report.html")
+    (live or LiveReport.of(run, folder.path)).write(run)
+    return shown(folder.link() / REPORT)
+
+
+class LiveReport:
+    """The page of a run, at `path`, while results arrive. `root`: what the folders of results are relative to."""
+
+    def __init__(self, root: Path, path: Path | None = None) -> None:
+        self.root, self.path = root, path or root / REPORT
+        self._page = Page()
+        self._written_s = -math.inf
+
+    @classmethod
+    def of(cls, run: Run, root: Path, path: Path | None = None) -> LiveReport:
+        """With every result of a run."""
+        report = cls(root, path)
+        for result in (*run.results, *filter(None, (run.canary,))):
+            report.add(result)
+        return report
+
+    def add(self, result: Result) -> None:
+        folder = self.root / result.folder
+        history, notes = _history(folder)
+        told = replace(result, notes=(*result.notes, *notes))
+        self._page.add(told, history, links(folder, self.path.parent, baseline=bool(own_job(history))))
+
+    def write(self, run: Run, running: Sequence[str] = ()) -> None:
+        """`running`: what is still to come; then the page is not written more often than somebody reloads it."""
+        if running and time.monotonic() < self._written_s + LEAST_BETWEEN_S:
+            return
+        _write(self.path, self._page.render(run, running).encode())
+        self._written_s = time.monotonic()
+
+
+def report_of_one(result: Result, folder: Path) -> Path:
+    """The page of an experiment that stands alone, in its folder."""
+    run = Run(version_of("shaketable"), version_of("ray"), result.seed, "", result.seconds, (result,))
+    LiveReport.of(run, folder).write(run)
+    return folder / REPORT
+
+
+def own_job(history: Sequence[events.AnyEvent]) -> bool:
+    """Whether there was a run without faults before it."""
+    return any(isinstance(event, events.ReferenceRun | events.ControlFailed) for event in history)
+
+
+def _history(folder: Path) -> tuple[list[events.AnyEvent], tuple[str, ...]]:
+    """Its events, or a note why there are none to be shown."""
+    try:
+        if (folder / HISTORY).is_file():
+            return events.read_events(folder / HISTORY), ()
+        return (list(read_record(folder).events), ()) if recordings(folder) else ([], ())
+    except (events.HistoryError, ExperimentError) as error:
+        return [], (f"there is no picture: {error}",)
 
 
 def as_json(run: Run) -> bytes:
-    """The run with what can be derived from it, for programs."""
-    content = msgspec.to_builtins(run) | {"colour": colour(run), "exit_code": exit_code(run)}
-    return msgspec.json.format(msgspec.json.encode(content)) + b"\n"
+    """As `docs/schema/results-1.json` has it."""
+    return msgspec.json.format(msgspec.json.encode(written(run))) + b"\n"
 
 
 def read_run(path: Path) -> Run:
     return msgspec.json.decode(path.read_bytes(), type=Run)
-
-
-def _histories(run: Run, folder: Path) -> dict[str, list[events.AnyEvent]]:
-    results: list[Result] = [*run.results, *filter(None, (run.canary,))]
-    paths = {result.name: folder / result.folder / HISTORY for result in results}
-    return {name: events.read_events(path) for name, path in paths.items() if path.exists()}
 
 
 def _write(path: Path, content: bytes) -> None:

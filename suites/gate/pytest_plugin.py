@@ -57,6 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--shaketable-mutant", metavar="NAME", default="", help="plant the mutant NAME in the runtime")
     group.addoption("--shaketable-canary", metavar="NAME", default="", help="add the canary of mutant NAME")
+    group.addoption("--shaketable-repeat", metavar="N", type=int, default=1, help="run every experiment so many times")
     group.addoption("--shaketable-lanes", metavar="N", type=int, default=1, help="xdist groups per cluster shape")
 
 
@@ -74,7 +75,7 @@ class ExperimentFile(pytest.File):
     def collect(self) -> Iterator[ExperimentItem]:
         trials = self.config.stash.get(CHECKED, {}).get(self.path)
         for trial in self._read() if trials is None else trials:
-            yield ExperimentItem.from_parent(self, name=trial.name, trial=trial)
+            yield ExperimentItem.from_parent(self, name=trial.label, trial=trial)
 
     def _read(self) -> list[Trial]:
         from shaketable.suites.gate import catalogue, execution
@@ -83,9 +84,10 @@ class ExperimentFile(pytest.File):
         variables = dict(pair.split("=", 1) for pair in option("--shaketable-var"))
         mutant, canary = option("--shaketable-mutant"), option("--shaketable-canary")
         try:
-            return execution.trials(catalogue.read(self.path), variables, mutant, canary)
+            made = execution.trials(catalogue.read(self.path), variables, mutant, canary)
         except catalogue.UsageError as error:
             raise self.CollectError(str(error)) from None
+        return execution.repeated(made, option("--shaketable-repeat"))
 
 
 class ExperimentItem(pytest.Item):
@@ -103,7 +105,7 @@ class ExperimentItem(pytest.Item):
         from shaketable.suites.gate.execution import fresh_folder
 
         if self._folder is None:
-            self._folder = fresh_folder(self.results, self.trial.name)
+            self._folder = fresh_folder(self.results, self.trial.label)
         return self._folder
 
     def runtest(self) -> None:
@@ -147,8 +149,11 @@ def pytest_runtest_makereport(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Experiments that fit one cluster stand together; each group of a shape may go to another xdist worker."""
+    """Experiments that fit one cluster stand together; each group of a shape may go to another xdist worker. Repeats
+    take turns, so that what changes on the machine meanwhile meets all experiments alike."""
     ours = [item for item in items if isinstance(item, ExperimentItem)]
+    if any(item.trial.repeat for item in ours):
+        items.sort(key=lambda item: item.trial.repeat if isinstance(item, ExperimentItem) else 0)
     if not ours or not ours[0].config.pluginmanager.hasplugin("xdist"):
         return
     lanes = ours[0].config.getoption("--shaketable-lanes")

@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,6 +23,7 @@ from typing import Any, TextIO
 import pytest
 
 from shaketable.chaos.errors import ChaosError
+from shaketable.reports import github
 from shaketable.reports import results as model
 from shaketable.reports.console import Console, canary_line, header, last_line, shown
 from shaketable.reports.results import Run
@@ -31,7 +32,7 @@ from shaketable.suites.gate import deviations, execution
 from shaketable.suites.gate.catalogue import UsageError, select, suited
 from shaketable.suites.gate.environment import machine_problem, require_ray, version_of
 from shaketable.suites.gate.execution import Trial
-from shaketable.suites.gate.outputs import ResultsFolder, last_event, write_reports
+from shaketable.suites.gate.outputs import ROOT, LiveReport, ResultsFolder, last_event, write_reports
 from shaketable.suites.gate.pytest_plugin import CHECKED, PROPERTY, Checked
 from shaketable.suites.gate.validation import check_all
 
@@ -59,6 +60,11 @@ class Request:
     jobs: int = 1
     results: Path | None = None
     mutant: str = ""
+    repeat: int = 1
+    fail_fast: bool = False
+    quiet: bool = False
+    # where result folders are made that nobody names
+    root: Path = ROOT
 
     @property
     def is_gate(self) -> bool:
@@ -70,7 +76,11 @@ class Request:
         return mutants.canary(self.variables.get("cluster", "")) if self.is_gate else ""
 
 
-def run(request: Request, out: TextIO) -> Run:
+# What is done with a run that is over, and the lines to print.
+Conclude = Callable[[Run, Path], tuple[Run, list[str]]]
+
+
+def run(request: Request, out: TextIO, conclude: Conclude = lambda run, folder: (run, [])) -> Run:
     """The whole of `shaketable run`, but for its exit code. Raises UsageError before anything is started."""
     ray = require_ray()
     entries = select(request.names, tags=request.tags, everything=request.everything)
@@ -81,12 +91,13 @@ def run(request: Request, out: TextIO) -> Run:
         if not entries:
             raise UsageError(f"{'; '.join(notes)}; no experiment is left to run")
     checked = check_all(entries, variables, request.mutant, request.canary)
+    checked = {path: execution.repeated(trials, request.repeat) for path, trials in checked.items()}
     if any(trial.configuration.attach for trials in checked.values() for trial in trials):
         request = alone(request)
     notes += deviations.unrecorded(entries, variables, ray)
-    folder = ResultsFolder.create(request.results)
+    folder = ResultsFolder.create(request.results, request.root)
     try:
-        return _run(request, checked, variables, ray, folder, out, notes)
+        return _run(request, checked, variables, ray, folder, out, notes, conclude)
     # The harness broke outside of any experiment: its results so far stay where they are.
     except Exception as error:
         if machine_problem(error):
@@ -122,17 +133,23 @@ def _run(
     folder: ResultsFolder,
     out: TextIO,
     notes: Sequence[str],
+    conclude: Conclude,
 ) -> Run:
-    trials = [trial for of_file in checked.values() for trial in of_file if not trial.canary]
+    everything = [trial for of_file in checked.values() for trial in of_file]
+    trials = [trial for trial in everything if not trial.canary]
     blank = Run(version_of("shaketable"), ray, _common_seed(trials), _now(), canary_expected=request.is_gate)
-    listener = Listener(blank, _console(out, trials, folder), checked)
+    report, total = LiveReport(folder.path), len(everything)
+    console = _console(out, trials, folder, total, request.quiet)
+    listener = Listener(blank, console, checked, report, request.fail_fast)
+    report.write(blank, [trial.label for trial in everything])
+    folder.link()
     for line in (_header(blank, trials), *notes):
-        listener.console.line(line)
+        listener.console.note(line)
     with listener.console, _signals(), _bare_environment():
         began = time.monotonic()
         code = pytest.main(arguments(request, list(checked), variables, folder.path), plugins=[listener])
-    finished = listener.finish([trial.name for trial in trials], code, time.monotonic() - began)
-    return _conclude(finished, folder, listener.console)
+    finished = listener.finish([trial.label for trial in trials], code, time.monotonic() - began)
+    return _conclude(finished, folder, listener.console, report, conclude)
 
 
 def arguments(request: Request, paths: Sequence[Path], variables: dict[str, str], results: Path) -> list[str]:
@@ -149,25 +166,28 @@ def arguments(request: Request, paths: Sequence[Path], variables: dict[str, str]
     ]
     quiet = [word for name in QUIET for word in ("-p", f"no:{name}")]
     # One experiment needs no process beside this one.
-    jobs = min(request.jobs, len(paths) + request.is_gate)
+    jobs = min(request.jobs, request.repeat * len(paths) + request.is_gate)
     parallel = ["-p", "xdist", "-n", str(jobs), "--dist=loadgroup", "--max-worker-restart=0"]
     ours = [
         "--shaketable",
         f"--shaketable-results={results}",
         f"--shaketable-lanes={jobs}",
         f"--shaketable-mutant={request.mutant}",
+        f"--shaketable-repeat={request.repeat}",
         *(f"--shaketable-var={k}={v}" for k, v in variables.items()),
     ]
     canary = [f"--shaketable-canary={request.canary}"] if request.is_gate else []
-    return [*bare, *quiet, *(parallel if jobs > 1 else []), *ours, *canary, *map(str, paths)]
+    stop = ["--exitfirst"] if request.fail_fast else []
+    return [*bare, *quiet, *(parallel if jobs > 1 else []), *ours, *canary, *stop, *map(str, paths)]
 
 
 class Listener:
     """A pytest plugin of the controlling process: turns reports into results and prints them as they come. Where no
-    other process runs the experiments, they are those that were `checked`."""
+    other process runs the experiments, they are those that were `checked`. `report` is written as they come."""
 
-    def __init__(self, run: Run, console: Console, checked: Checked) -> None:
+    def __init__(self, run: Run, console: Console, checked: Checked, report: LiveReport, fail_fast: bool) -> None:
         self.run, self.console, self._checked = run, console, checked
+        self._report, self._fail_fast = report, fail_fast
         self._errors: list[str] = []
         self._finished: Counter[str] = Counter()
 
@@ -189,8 +209,15 @@ class Listener:
             self.run = self.run.with_result(result)
             self._finished[report.location[2]] += 1
             self.console.finished(report.location[2], result)
+            self._report.add(result)
+            self._report.write(self.run, self._running())
         elif report.failed:
             self._errors.append(f"{report.nodeid} failed in {report.when}: {report.longreprtext}")
+
+    def _running(self) -> list[str]:
+        """With their canary."""
+        labels = Counter(trial.label for trials in self._checked.values() for trial in trials)
+        return list((labels - self._finished).elements())
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -205,28 +232,46 @@ class Listener:
     def finish(self, expected: Sequence[str], code: int, seconds: float) -> Run:
         """The run as it ended. An experiment that gave no result without an interrupt is a harness error."""
         not_run = tuple((Counter(expected) - self._finished).elements())
-        if not_run and not self.run.interrupted and not self._errors:
+        red = any(result.verdict not in ("PASS", "KNOWN") for result in self.run.results)
+        self.run = replace(self.run, stopped=self._fail_fast and red)
+        if not_run and not self.run.interrupted and not self.run.stopped and not self._errors:
             self._errors.append(f"pytest ended with {code!r} and no result for {', '.join(not_run)}")
         return replace(self.run, seconds=seconds, not_run=not_run, errors=tuple(self._errors))
 
 
-def _conclude(run: Run, folder: ResultsFolder, console: Console) -> Run:
-    report = write_reports(run, folder)
+def _conclude(run: Run, folder: ResultsFolder, console: Console, live: LiveReport, conclude: Conclude) -> Run:
+    run, said_besides = conclude(run, folder.path)
+    report = write_reports(run, folder, live)
+    for line in said_besides:
+        console.line(line)
     if said := canary_line(run):
-        console.line(said)
+        (console.line if model.canary_problem(run) else console.note)(said)
     for error in run.errors:
         console.line(f"ERROR    {error.strip().splitlines()[-1]}")
         console.line(f"  {model.NOT_YOUR_JOB}; details in {shown(folder.path / 'results.json')}")
     console.line(last_line(run, report))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        _tell_github(run, folder.path, console)
     return run
 
 
-def _console(out: TextIO, trials: Sequence[Trial], folder: ResultsFolder) -> Console:
+def _tell_github(run: Run, folder: Path, console: Console) -> None:
+    """Annotations on stdout, and a summary of the step, with that of a comparison."""
+    for line in github.annotation_lines(run):
+        console.line(line)
+    if (path := os.environ.get("GITHUB_STEP_SUMMARY")) is None:
+        return
+    comparison = folder / "comparison.md"
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(github.summary(run) + (comparison.read_text() if comparison.exists() else ""))
+
+
+def _console(out: TextIO, trials: Sequence[Trial], folder: ResultsFolder, total: int, quiet: bool) -> Console:
     """pytest captures descriptors 1 and 2 while an experiment runs: the console writes to a copy."""
-    width = max((len(trial.name) for trial in trials), default=0)
+    width = max((len(trial.label) for trial in trials), default=0)
     if out in (sys.__stdout__, sys.__stderr__):
         out = os.fdopen(os.dup(out.fileno()), "w", buffering=1, encoding="utf-8", errors="replace")
-    return Console(out, width, lambda name: last_event(folder.path / name))
+    return Console(out, width, lambda name: last_event(folder.path / name), total=total, quiet=quiet)
 
 
 def _header(run: Run, trials: Sequence[Trial]) -> str:

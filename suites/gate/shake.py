@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ShakeFailed", "ShakeInvalid", "Shaken", "shake"]
 
-HISTORY = "history.jsonl"
+HISTORY, REPORT = "history.jsonl", "report.html"
 # Of this process, oldest first; the pytest plugin takes them out.
 FINISHED: deque[Result] = deque(maxlen=1000)
 
 
 class ShakeFailed(ChaosError, AssertionError):
-    """The verdict was FAIL. `result` is all of it, and the text reads as in the gate's output."""
+    """The verdict was FAIL, or a limit of speed was exceeded. `result` is all of it, and the text reads as in the
+    gate's output."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(_as_the_gate_says_it(result))
@@ -78,6 +79,7 @@ def shake(
     steps_lost: int | None = None,
     within_s: float = 300.0,
     driver: int | None = None,
+    recovery_within_s: float | None = None,
     storage_path: Path | str | None = None,
     title: str = "",
     pool: ClusterPool | None = None,
@@ -86,17 +88,19 @@ def shake(
     """Run `job` under `faults`, judge the run, and return the result.
 
     `job` is a training function or its name (`"package.module:function"`), `job_config` its argument. `faults` are the
-    `method` of a file. `outcome`, `charged`, `steps_lost`, `within_s` (seconds) and `driver` are the arguments of its
-    `verdict`. `configuration` takes any other key of a file's configuration: `subject`, `num_workers`,
-    `max_failures`, `seed`, ... The result, with its checkpoints, stays in `storage_path` (default: a new temporary
-    directory).
+    `method` of a file. `outcome`, `charged`, `steps_lost`, `within_s` (seconds), `driver` and `recovery_within_s`
+    (seconds) are the arguments of its `verdict`. `configuration` takes any other key of a file's
+    configuration: `subject`, `num_workers`, `max_failures`, `seed`, ... The result, with its checkpoints and its
+    `report.html`, stays in `storage_path` (default: a new temporary directory).
 
-    Raises ShakeFailed (an AssertionError) if the verdict is FAIL, ShakeInvalid if it is INVALID.
+    Raises ShakeFailed (an AssertionError) if the verdict is FAIL or a limit of speed is exceeded, ShakeInvalid if it is
+    INVALID.
     """
     # of a failure pytest shows the caller's line, and not ours
     __tracebackhide__ = True
     from shaketable.chaos.run.preparation import prepare
     from shaketable.suites.gate import execution
+    from shaketable.suites.gate.outputs import report_of_one
 
     folder = _fresh(Path(storage_path or tempfile.mkdtemp(prefix="shake-")))
     name = job if isinstance(job, str) else getattr(job, "__name__", "job")
@@ -112,12 +116,14 @@ def shake(
         "steps_lost": steps_lost,
         "within_s": within_s,
         "driver": driver,
+        "recovery_within_s": recovery_within_s,
     }
     made = configuring.configuration(values, "shake()")
     plan = Plan(title or f"shake({name})", made, _faults(faults), configuring.expect(expect, "shake()"))
     trial = execution.Trial(plan.title, prepare(plan), keep_storage=True)
     folder.mkdir(parents=True, exist_ok=True)
     result = execution.run_plan(trial, folder, pool or session_pool())
+    report_of_one(result, folder)
     FINISHED.append(result)
     return _shaken(result, folder)
 
@@ -140,6 +146,8 @@ def _shaken(result: Result, folder: Path) -> Shaken:
         raise ShakeFailed(result)
     if result.verdict == "INVALID":
         raise ShakeInvalid(result)
+    if result.exceeded:
+        raise ShakeFailed(result)
     events = tuple(read_events(folder / HISTORY))
     ended = [event for event in events if isinstance(event, RunEnded)]
     return Shaken(result, (ended[-1].metrics or {}) if ended else {}, events, folder)
@@ -148,7 +156,8 @@ def _shaken(result: Result, folder: Path) -> Shaken:
 def _as_the_gate_says_it(result: Result) -> str:
     from shaketable.reports.console import detail_lines, verdict_line
 
-    return "\n".join([verdict_line(result, 0), *detail_lines(result), f"  result     {result.folder}"])
+    where = [f"  result     {result.folder}", f"  report     {Path(result.folder) / REPORT}"]
+    return "\n".join([verdict_line(result, 0), *detail_lines(result), *where])
 
 
 # ---- where and what ----

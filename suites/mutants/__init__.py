@@ -28,6 +28,7 @@ from shaketable.suites.mutants.defects import (  # noqa: F401  each registers it
     setting_aside,
     slicing,
     storing,
+    unseen,
     working,
 )
 from shaketable.suites.mutants.defining import MUTANTS, Mutant

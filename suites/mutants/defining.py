@@ -54,6 +54,8 @@ def defect(
         name = patch.__name__.replace("_", "-")
         text = " ".join((patch.__doc__ or "").split())
         place = f"{RUNTIME}.{module}"
+        if name in MUTANTS:
+            raise ValueError(f"two mutants are called {name}")
         where = "tests" if tests else tried
         MUTANTS[name] = Mutant(name, text, place, patch, caught_by, where, experiment, within_s, on_slices, tests)
         return patch

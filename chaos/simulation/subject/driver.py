@@ -221,8 +221,7 @@ class SimulatedDriver:
     @own
     def paused(self, seconds: float) -> None:
         """The whole machine stood still, and its clock did not."""
-        if self._controller is not None and self._controller.attempt is not None:
-            self.feed(ev.LoopPaused(seconds))
+        self.feed(ev.LoopPaused(seconds, agents=frozenset(self._peers)))
 
     def rank_of(self, agent: SimulatedAgent) -> int:
         return self._ranks.get(agent.number, 0)

@@ -179,7 +179,7 @@ class WorkerGroup:
             worker.writer.say(UploadStarted, term=self.term, attempt=self.attempt, rank=fork.rank, step=step)
             if worker.gone():
                 return
-        metrics = {"step": step, "digest": worker.digest}
+        metrics = {"step": step, "digest": worker.digest, "rank": fork.rank}
         worker.agent.up(ev.ReportReceived(fork.attempt, fork.rank, index, metrics, uploading=gives))
         if gives:
             self.uploads.begin(worker, index, Content(step, worker.digest))
@@ -189,7 +189,8 @@ class WorkerGroup:
     def _say(self, worker: Worker, *, checkpoint: bool) -> None:
         step, since = worker.step, worker.said + 1
         worker.said = step
-        metrics = {"step": step, "digest": worker.digest} if step == self.world.chain.steps else None
+        last = step == self.world.chain.steps
+        metrics = {"step": step, "digest": worker.digest, "rank": worker.fork.rank} if last else None
         worker.writer.say(
             Stepped,
             term=self.term,
@@ -225,7 +226,7 @@ class WorkerGroup:
     def _passed(self, worker: Worker, reports: int) -> None:
         """So many plain reports: the agent passes the last one on."""
         worker.returned += reports
-        metrics = {"step": worker.step, "digest": worker.digest}
+        metrics = {"step": worker.step, "digest": worker.digest, "rank": worker.fork.rank}
         worker.agent.up(ev.ReportReceived(self.attempt, worker.fork.rank, worker.returned, metrics))
 
     def try_return(self, worker: Worker, index: int, *, failed: bool = False) -> None:

@@ -24,6 +24,7 @@ from shaketable.chaos.simulation.subject.driver import SimulatedDriver
 from shaketable.chaos.simulation.subject.given import RUN, Given, given
 from shaketable.chaos.simulation.subject.storage import NotRestored, SimulatedRecords, SimulatedSnapshots
 from shaketable.chaos.simulation.subject.world import Chance, Pace, World
+from shaketable.chaos.subjects.probing import set_aside
 from shaketable.clusters.simulated.cluster import SimulatedCluster
 from shaketable.clusters.simulated.nodes import SliceKind
 from shaketable.clusters.simulated.virtual_time import Timeline
@@ -203,7 +204,7 @@ class SimulatedRun:
         return [LogRecord(number=number, record=msgspec.json.decode(data)) for number, data in stored]
 
     def probes(self) -> list[CheckpointProbed]:
-        """Every commit that was not deleted, read back."""
+        """Every commit that was not deleted, read back; of those given up as corrupt, what is left of their files."""
         state = self._final()
         found = []
         for commit in state.commits if state else ():
@@ -215,7 +216,11 @@ class SimulatedRun:
             else:
                 probe = msgspec.structs.replace(probe, step=content.step, digest=content.digest)
             found.append(probe)
-        return found
+        stored = self.world.checkpoints.files
+        return [
+            *found,
+            *(set_aside(name, sorted(stored.get(name, ()))) for name in (state.quarantined if state else ())),
+        ]
 
     def commits(self) -> list[str]:
         """The names of the commits that count now."""

@@ -35,6 +35,9 @@ class Answer:
     after_s: float = 0.0
 
 
+DONE = Answer()
+
+
 @dataclass(slots=True)
 class Hurt:
     """The rules of the S3 fault gateway, applied to the simulated storage's requests."""
@@ -43,7 +46,7 @@ class Hurt:
 
     def ask(self, method: str, key: str, size: int) -> Answer:
         if not self.struck:
-            return Answer()
+            return DONE
         rules = {s.rule.effect: s.rule for s in self.struck if s.strikes(method, key, size)}
         refused = next((effect for effect in REFUSING if effect in rules), "")
         slow = rules["latency"].latency_s if "latency" in rules else 0.0
@@ -157,18 +160,17 @@ class SimulatedCheckpoints:
     def restore(self, commit: CheckpointCommitted) -> Content:
         """The verified content of a commit. Raises NotRestored."""
         directory = self.files.get(commit.checkpoint, {})
-        found: Content | None = None
+        data: bytes | None = None
         for file in commit.files:
             data = directory.get(file.path)
             if data is None:
                 raise NotRestored(f"{commit.checkpoint}/{file.path} is missing")
             if checksum(data) != file.checksum:
                 raise NotRestored(f"{commit.checkpoint}/{file.path} does not have its checksum")
-            found = Content.decode(data)
-        if found is None:
+        if data is None:
             raise NotRestored(f"{commit.checkpoint} holds no state")
         _check_shards(commit)
-        return found
+        return Content.decode(data)
 
 
 def _check_shards(commit: CheckpointCommitted) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from shaketable.chaos.history.events import AnyEvent, CheckpointProbed, Committed, LogRecord
 from shaketable.chaos.subjects.launching import start_driver
-from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed
+from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed, set_aside
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.runtime.agent.stacks import STACKS
 from shaketable.runtime.checkpoints.node_cache import restore
@@ -48,7 +48,8 @@ class Bundled:
             state = fold(RunLog(run).read())
         except UNREADABLE as error:
             return [broken(commit, f"the run log cannot be read: {error}") for commit in committed(events)]
-        return [_probe(run, state, commit, digests) for commit in _commits(events, state)]
+        probes = [_probe(run, state, commit, digests) for commit in _commits(events, state)]
+        return [*probes, *(set_aside(name, _files_of(run, name)) for name in state.quarantined)]
 
     def files_left(self, storage_path: str, name: str) -> list[str]:
         run = locate_run(storage_path, name)
@@ -88,6 +89,14 @@ def _probe(run: RunPath, state: RunState, commit: Committed, digests: bool) -> C
             return probed(commit, restore(run, record, Path(cache)), digests=digests)
         except StorageError as error:
             return broken(commit, str(error))
+
+
+def _files_of(run: RunPath, checkpoint: str) -> list[str]:
+    if isinstance(run, ObjectPath):
+        prefix = f"{CHECKPOINTS}/{checkpoint}/"
+        return sorted(name.removeprefix(prefix) for name in sizes(run) if name.startswith(prefix))
+    directory = run / CHECKPOINTS / checkpoint
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
 def _raw(data: bytes) -> dict[str, Any]:

@@ -28,6 +28,16 @@ def sign(m: Model, kind: at.SignKind, rank: int, detail: str, signal: int | None
     return Sign(kind, rank, node, detail, signal, draining=m.capacity.draining(node))
 
 
+def lost(m: Model, rank: int, detail: str) -> Sign:
+    """Agents leave a driver that has said nothing for its lease. It may only have been stopped, and then no node is to
+    blame for what it finds when it goes on, be it in this attempt or in one that it has started before it looked."""
+    seen = sign(m, "lost", rank, detail)
+    if not m.has_left(m.live.members[rank]):
+        return seen
+    why = f"the driver stood still for {m.stood_still.seconds:.0f} s, and its agents left it"
+    return replace(seen, detail=why, left=True)
+
+
 def record_failure(m: Model, seen: Sign) -> None:
     """A root sign ends the attempt at once; what may be an echo waits a moment for its root."""
     attempt = m.live
@@ -131,7 +141,7 @@ def decide_cause(m: Model) -> None:
         close(m, m.ending)
         return
     signs = [replace(sign, draining=m.capacity.draining(sign.node_id)) for sign in attempt.signs]
-    close(m, _excused(attempt, at.decide_cause(signs, all_entered=attempt.all_entered)))
+    close(m, at.decide_cause(signs, all_entered=attempt.all_entered))
 
 
 def finish(m: Model) -> None:
@@ -141,14 +151,6 @@ def finish(m: Model) -> None:
     for each in left:
         m.do(ev.Warn(f"finished, but the checkpoint of report {each.index} is not committed: {each.detail}"))
     m.append(rec.RunFinished(term=m.run.term, metrics=dict(attempt.last_metrics), uncommitted=left))
-
-
-def _excused(attempt: at.Attempt, ending: Ending) -> Ending:
-    """Agents leave a driver that has said nothing for its lease. It may only have been stopped, and then no node is to
-    blame for what it finds when it goes on."""
-    if not attempt.abandoned or ending.cause not in ("node_lost", "start_failed"):
-        return ending
-    return Ending("driver_lost", f"the driver stood still for {attempt.paused_s:.0f} s, and its agents left it")
 
 
 def look(m: Model) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.controller.attempt import Attempt, Hang
 from shaketable.runtime.controller.handlers import endings, starting
-from shaketable.runtime.controller.model import Model
+from shaketable.runtime.controller.model import Model, StoodStill
 
 # so long for the stacks of all ranks
 STACKS_S = 3.0
@@ -20,12 +20,12 @@ _SHOWN = 8
 
 
 def on_paused(m: Model, event: ev.LoopPaused) -> None:
-    attempt = m.live
-    attempt.moved_s = min(m.now, attempt.moved_s + event.seconds)
     if event.silent and event.seconds >= m.settings.config.driver_lease_s:
-        attempt.paused_s, attempt.leaving_until_s = event.seconds, m.now + m.settings.config.heartbeat_timeout_s
-        # what had closed meanwhile may be found before the pause is
-        attempt.abandoned = bool(attempt.gone)
+        m.stood_still = StoodStill(event.seconds, m.now + m.settings.config.heartbeat_timeout_s, event.agents)
+    attempt = m.attempt
+    if attempt is None:
+        return
+    attempt.moved_s = min(m.now, attempt.moved_s + event.seconds)
     # what was asked then has not had its time either
     if attempt.hang is not None:
         attempt.hang = None

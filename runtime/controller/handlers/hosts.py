@@ -95,8 +95,7 @@ def on_agent_lost(m: Model, event: ev.AgentLost) -> None:
 def _member_lost(m: Model, rank: int, detail: str) -> None:
     attempt = m.live
     attempt.lose(rank)
-    attempt.abandoned = attempt.abandoned or m.now <= attempt.leaving_until_s
-    sign = endings.sign(m, "lost", rank, detail)
+    sign = endings.lost(m, rank, detail)
     if m.state is STOPPING:
         attempt.signs.append(sign)
         endings.look(m)

@@ -21,7 +21,8 @@ def top_up(m: Model) -> None:
         for unit in m.capacity.surplus(wanted, m.in_use):
             release(m, unit)
     tiers = m.settings.failure.tiers
-    selector = tuple(sorted(tiers[m.tier].label_selector.items())) if tiers else ()
+    labels = {**(m.settings.scaling.label_selector or {}), **(tiers[m.tier].label_selector if tiers else {})}
+    selector = tuple(sorted(labels.items()))
     avoid = tuple(node for node in m.capacity.aside if not m.capacity.dead(node))
     for _ in range(wanted - counted):
         m.do(ev.RequestUnit(m.next_unit, selector, avoid))

@@ -162,6 +162,15 @@ def pause_taken_for_a_hang(core: Any) -> None:
     replace_item(core.HANDLERS, core.ev.LoopPaused, lambda original: lambda m, event: None)
 
 
+@defect(
+    "controller.model",
+    tests="chaos/test_simulation.py::test_the_attempt_after_a_hold_in_which_the_driver_was_stopped_is_not_charged",
+)
+def agents_that_left_taken_for_lost(model: Any) -> None:
+    """a node is blamed for agents that left a driver which stood still"""
+    replace(model.Model, "has_left", lambda original: lambda self, agent: False)
+
+
 @defect("log.run_state", BUDGET)
 def budget_window_ignored(fold: Any) -> None:
     """charges count for ever, also with a budget window"""
@@ -335,3 +344,78 @@ def a_hang_is_called_a_death(attempt: Any) -> None:
 def no_pause_before_a_retry(budget: Any) -> None:
     """every retry comes at once, however often the same steps have failed"""
     replace(budget, "backoff_s", lambda original: lambda endings_without_commit, jitter: 0.0)
+
+
+@defect("controller.core", BUDGET)
+def signal_makes_a_failure_free(core: Any) -> None:
+    """SIGTERM while a failed attempt is being stopped makes it interrupted, and its failure free"""
+
+    def make(original: Any) -> Any:
+        def interrupted(m: Any, event: Any) -> None:
+            original(m, event)
+            if m.attempt is not None:
+                m.ending = core.Ending("interrupted", f"the driver got signal {event.signal}")
+
+        return interrupted
+
+    replace_item(core.HANDLERS, core.ev.Interrupted, make)
+
+
+@defect("controller.handlers.endings", BUDGET, experiment="worker-crash-beyond-budget")
+def error_names_another_budget(endings: Any) -> None:
+    """the error of a failed run names a limit that was not exceeded"""
+
+    def make(original: Any) -> Any:
+        def error(m: Any, limit: str, last: str) -> str:
+            other = "max_failures" if limit != "max_failures" else "max_preemption_failures"
+            return str(original(m, limit, last).replace(limit, other, 1))
+
+        return error
+
+    replace(endings, "exceeded_error", make)
+
+
+@defect("controller.handlers.endings", BUDGET, experiment="worker-crash-beyond-budget")
+def error_names_another_culprit(endings: Any) -> None:
+    """the error of a failed run names the rank after the one that was lost"""
+
+    def make(original: Any) -> Any:
+        def described(ending: Any) -> str:
+            if ending.rank is not None:
+                ending = dataclasses.replace(ending, rank=ending.rank + 1)
+            return str(original(ending))
+
+        return described
+
+    replace(endings, "_described", make)
+
+
+@defect("controller.budget", BUDGET)
+def pause_doubles_never(budget: Any) -> None:
+    """the pause before a retry stays at half a second"""
+    replace(budget, "backoff_s", lambda original: lambda endings, jitter: original(min(endings, 2), jitter))
+
+
+@defect("log.run_state", BUDGET)
+def tier_charges_carried_over(fold: Any) -> None:
+    """what was charged on a tier counts on the next one too"""
+
+    def make(original: Any) -> Any:
+        return lambda state, record: fold.replace(original(state, record), spent=state.spent)
+
+    replace_item(fold._RULES, fold.TierChanged, make)
+
+
+@defect("controller.handlers.tiers", BUDGET)
+def ladder_begun_again(tiers: Any) -> None:
+    """behind the last tier the run begins with the first one again"""
+    replace(tiers, "can_move", lambda original: lambda m, limit: limit in tiers.BY_TIER and bool(m.settings.tiers))
+
+    def make(original: Any) -> Any:
+        def move(m: Any, reason: str) -> None:
+            m.tier = -1 if m.tier + 1 == len(m.settings.tiers) else m.tier
+            original(m, reason)
+
+        return move
+
+    replace(tiers, "move", make)

@@ -232,3 +232,25 @@ def final_metrics_mangled(endings: Any) -> None:
 
     records = endings.rec
     replace(endings, "rec", lambda original: Records())
+
+
+@defect("controller.core", DURABLE)
+def quarantined_files_deleted(core: Any) -> None:
+    """the files of a quarantined checkpoint are deleted"""
+
+    def make(original: Any) -> Any:
+        def on_broken(m: Any, event: Any) -> None:
+            there = m.run.commit_named(event.checkpoint) is not None
+            original(m, event)
+            if there and not event.outage:
+                m.do(core.ev.DeleteCheckpoint(event.checkpoint))
+
+        return on_broken
+
+    replace_item(core.HANDLERS, core.ev.CheckpointCorrupt, make)
+
+
+@defect("checkpoints.garbage", DURABLE)
+def quarantined_files_collected(garbage: Any) -> None:
+    """files of quarantined checkpoints are collected like uploads that were never committed"""
+    replace(garbage, "_kept", lambda original: lambda state: {commit.checkpoint for commit in state.commits})

@@ -78,3 +78,49 @@ def commits_with_the_metrics_before(commits: Any) -> None:
         return commit
 
     replace(commits, "_commit", make)
+
+
+@defect("controller.attempt", TRUTHFUL, experiment="spare-node")
+def metrics_of_any_rank(attempt: Any) -> None:
+    """the metrics of the run are those of the rank that reported last"""
+
+    def make(original: Any) -> Any:
+        def reported(of: Any, rank: int, index: int, metrics: Any, *, uploading: bool) -> None:
+            original(of, rank, index, metrics, uploading=uploading)
+            of.last_metrics = metrics
+
+        return reported
+
+    replace(attempt, "reported", make)
+
+
+@defect("controller.attempt", TRUTHFUL)
+def commits_with_the_metrics_of_any_rank(attempt: Any) -> None:
+    """a commit is recorded with the metrics of the rank that reported it last"""
+
+    def make(original: Any) -> Any:
+        def reported(of: Any, rank: int, index: int, metrics: Any, *, uploading: bool) -> None:
+            original(of, rank, index, metrics, uploading=uploading)
+            if index in of.candidates:
+                of.candidates[index].metrics = metrics
+
+        return reported
+
+    replace(attempt, "reported", make)
+
+
+@defect("log.run_log", TRUTHFUL, experiment="worker-crash")
+def budgets_recorded_as_0(runlog: Any) -> None:
+    """the record of a driver has budgets of 0, whatever it was given"""
+
+    def make(original: Any) -> Any:
+        def opening(*known: Any) -> Any:
+            record = original(*known)
+            if record is None:
+                return None
+            said = {key: 0 if key.startswith("max_") else value for key, value in record.configuration.items()}
+            return msgspec.structs.replace(record, configuration=said)
+
+        return opening
+
+    replace(runlog, "_opening", make)

@@ -66,7 +66,7 @@ def replacement_that_fails_ends_the_run(hosts: Any) -> None:
 
 
 @defect("controller.core", ITSELF)
-def pause_taken_for_a_hang(core: Any) -> None:
+def pause_stops_the_attempt(core: Any) -> None:
     """an attempt is stopped because its driver stood still"""
 
     def make(original: Any) -> Any:

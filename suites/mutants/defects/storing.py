@@ -167,3 +167,44 @@ def permission_bits_lost(hashing: Any) -> None:
 def unreadable_source_is_an_outage(hashing: Any) -> None:
     """a file of the user's that cannot be read is waited for as if the storage were away"""
     replace(hashing, "reading", lambda original: lambda source: contextlib.nullcontext())
+
+
+@defect("session", tests="runtime/test_session_reports.py::test_a_report_that_is_refused_is_made_and_votes_no")
+def refused_before_the_report_counts(session: Any) -> None:
+    """arguments that are refused consume no index, so that the rank is a report behind its peers from then on"""
+
+    def make(original: Any) -> Any:
+        def report(metrics: Any, checkpoint: Any = None, **given: Any) -> None:
+            session.refused("report", "validation", given.get("validation", False))
+            original(metrics, checkpoint, **given)
+
+        return report
+
+    replace(session, "report", make)
+
+
+@defect(
+    "checkpoint", tests="runtime/test_checkpoint_metadata.py::test_the_metadata_of_a_commit_can_be_read_and_not_changed"
+)
+def metadata_written_into_a_commit(checkpoint: Any) -> None:
+    """a commit is changed after its checksums are on record"""
+    replace(checkpoint, "_in_a_run", lambda original: lambda path: False)
+
+
+@defect(
+    "driver.executor",
+    tests="runtime/test_moving.py::test_a_function_for_ray_train_finds_its_checkpoints_environment_and_callbacks",
+)
+def settled_at_once(executor: Any) -> None:
+    """whoever asks for the reported checkpoints is answered before the other ranks have reported"""
+
+    def make(original: Any) -> Any:
+        def on_message(self: Any, peer: Any, message: Any) -> None:
+            if isinstance(message, executor.msg.AskSettled):
+                self._send(peer, executor.msg.Settled(attempt=message.attempt, index=message.index))
+            else:
+                original(self, peer, message)
+
+        return on_message
+
+    replace(executor.Executor, "_on_message", make)

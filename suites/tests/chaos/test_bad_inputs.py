@@ -132,6 +132,10 @@ TABLE = {
         "{charged: {max_failure: 1}}", "charged: 'max_failure' is not known; did you mean 'max_failures'?"
     ),
     "charged": verdict("{charged: 1}", "charged: must be a mapping such as {max_failures: 1}, not 1"),
+    "recovery limit": verdict(
+        "{recovery_within_s: 0}",
+        "recovery_within_s: must be seconds above 0 and at most 86400, or null for none, not 0",
+    ),
     "steps lost": verdict("{steps_lost: -1}", "steps_lost: must be a whole number from 0, or null for any, not -1"),
     "within": verdict("{within_s: 0}", "within_s: must be seconds above 0 and at most 86400, not 0"),
     # ---- the command line

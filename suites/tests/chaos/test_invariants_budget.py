@@ -10,7 +10,7 @@ from shaketable.chaos.history import events as h
 from shaketable.chaos.invariants.failure_budget import failure_budget
 from shaketable.chaos.invariants.ledger import range_of
 from shaketable.chaos.plan import Finding
-from shaketable.suites.tests.rigs.story import Story, always, crash_and_finish, drop
+from shaketable.suites.tests.rigs.story import Story, always, crash_and_finish, drop, spent
 
 
 def running(**configuration: object) -> Story:
@@ -175,7 +175,8 @@ def test_a_reopened_run_that_keeps_old_charges_is_caught() -> None:
 
 
 def test_a_larger_budget_of_the_next_launch_counts() -> None:
-    story = killed().end("worker_death", "max_failures").fail().launch(changed={"max_failures": 1}, reopened=True)
+    story = killed().end("worker_death", "max_failures").fail(spent("max_failures", 0, 1))
+    story.launch(changed={"max_failures": 1}, reopened=True)
     story.attempt(3).steps(4, 4).wait(3).fault("sigkill_worker", ranks=[0]).end("worker_death", "max_failures")
     assert failure_budget(story.attempt(3).history).status == "PASS"
 

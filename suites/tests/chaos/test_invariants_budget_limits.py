@@ -9,7 +9,7 @@ import pytest
 
 from shaketable.chaos.history import events as h
 from shaketable.chaos.invariants.failure_budget import failure_budget
-from shaketable.suites.tests.rigs.story import Story
+from shaketable.suites.tests.rigs.story import Story, spent
 
 FAILURES, PREEMPTIONS = "max_failures", "max_preemption_failures"
 LADDER = [
@@ -107,17 +107,19 @@ def test_what_is_wrong_is_caught(name: str) -> None:
 
 RIGHT: dict[str, Callable[[], Story]] = {
     "failures with progress in between": lambda: crashed(running(max_failures_without_progress=1), 3, steps=True),
-    "a crash loop ended": lambda: killed(crashed(running(max_failures_without_progress=1), 1)).fail(),
+    "a crash loop ended": lambda: killed(crashed(running(max_failures_without_progress=1), 1)).fail(
+        spent("max_failures_without_progress", 1, 2)
+    ),
     "a hang": lambda: running(hang_timeout_s=3.0).fault("hang_worker", ranks=[1]).end("hung", FAILURES),
     "a frozen worker that was taken for one": lambda: (
         running(hang_timeout_s=3.0).fault("freeze_worker", ranks=[1]).end("hung", FAILURES)
     ),
     "down the whole ladder": lambda: killed(
         moved(killed(moved(killed(running(tiers=LADDER)), "spare").attempt(3).wait(3)), "on-demand").attempt(3).wait(3)
-    ).fail(),
+    ).fail(spent("max_failures", 0, 1)),
     "a crash loop ended with tiers left": lambda: killed(
         crashed(running(max_failures_without_progress=1, tiers=[{**LADDER[0], "max_failures": -1}, LADDER[1]]))
-    ).fail(),
+    ).fail(spent("max_failures_without_progress", 1, 2)),
     "an empty market": lambda: moved(running(tiers=LADDER).end("resized", None).wait(60), "spare"),
     "an empty market, and a log that was slow": lambda: moved(
         stopping(running(tiers=LADDER)).wait(58).end("resized", None).wait(2), "spare"

@@ -8,7 +8,7 @@ import pytest
 
 from shaketable.chaos.history import events as h
 from shaketable.chaos.verdict.judge import judge
-from shaketable.suites.tests.rigs.story import Story, crash_and_finish, renumbered
+from shaketable.suites.tests.rigs.story import Story, crash_and_finish, renumbered, spent
 
 
 def raised() -> Story:
@@ -86,7 +86,9 @@ def interrupted_and_relaunched() -> Story:
 
 def reopened() -> Story:
     story = Story(expect={"charged": {"max_failures": 2}}).launch().attempt(3).steps(1, 3).wait(2)
-    story.fault("sigkill_worker", ranks=[1]).end("worker_death", "max_failures").fail().wait(1)
+    story.fault("sigkill_worker", ranks=[1]).end("worker_death", "max_failures").fail(spent("max_failures", 0, 1)).wait(
+        1
+    )
     story.fault("relaunch_driver").launch(changed={"max_failures": 1}, reopened=True).attempt(3).steps(4, 4).wait(2)
     story.fault("sigkill_worker", ranks=[1]).end("worker_death", "max_failures")
     return story.attempt(3).steps(5, 6).finish()
@@ -116,7 +118,7 @@ def planned_failure_within_the_budget() -> Story:
     )
     story.launch().attempt(3).steps(1, 3).end("worker_error", "max_failures")
     story.attempt(3).end("worker_error", "max_failures").attempt(3).end("worker_error", "max_failures")
-    return story.fail("rank 1 fails at step 4").leak_check()
+    return story.fail(spent("max_failures", 2, 3)).leak_check()
 
 
 def started_on_a_dead_node() -> Story:

@@ -3,6 +3,7 @@ others know, and no step repeated for a job that looks. Each broken in a healthy
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,14 @@ import pytest
 from shaketable.chaos.experiment.file import load
 from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.history import events as h
+from shaketable.chaos.history.entries import End
 from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants.durability import durability
+from shaketable.chaos.invariants.last_words import wrong_words
 from shaketable.chaos.invariants.pauses import pause_s
 from shaketable.chaos.invariants.resume_from_checkpoint import resume_from_checkpoint
-from shaketable.chaos.plan import Judgement
+from shaketable.chaos.invariants.single_writer import single_writer
+from shaketable.chaos.plan import Finding, Judgement
 from shaketable.chaos.simulation import player
 from shaketable.chaos.simulation.subject.agent import Worker
 from shaketable.chaos.verdict.judge import judge
@@ -28,6 +32,7 @@ from shaketable.runtime.controller.attempt import Hang
 from shaketable.runtime.controller.handlers.hanging import _culprits
 from shaketable.suites.gate.catalogue import catalogue
 from shaketable.suites.mutants.hunting import hunt
+from shaketable.suites.mutants.patches import applied
 from shaketable.suites.tests.rigs.story import Story, always, change, crash_and_finish
 
 Events = list[h.AnyEvent]
@@ -191,3 +196,112 @@ def test_a_commit_of_an_earlier_driver_that_came_later_is_not_called_earlier() -
 def test_the_telling_finding_comes_before_what_was_left_behind() -> None:
     wrong = change(fit_gives_more(), h.LeakCheck, always, cluster=["actor _StatsActor is ALIVE"])
     assert judge(wrong).reason.startswith("truthful-ending: ")
+
+
+# ---- the runtime broken, in the experiment that must show it ---------------------------------------------------------
+
+
+def broken(mutant: str, name: str, **job: Any) -> Judgement:
+    plan = load(PATHS[name]).plan
+    configuration = plan.configuration
+    job_config = {**configuration.job_config, **job}
+    plan = dataclasses.replace(plan, configuration=dataclasses.replace(configuration, job_config=job_config))
+    with applied(mutant):
+        return judge(player.play(plan, arm(plan)).events)
+
+
+BROKEN: list[tuple[str, str, dict[str, Any], str]] = [
+    (
+        "left-without-a-hold",
+        "node-sigterm",
+        {},
+        "sample-accounting: attempt 1 ended preempted (log record 3) by a hold",
+    ),
+    ("metrics-of-any-rank", "spare-node", {}, "truthful-ending: log record 46 ends the run with"),
+    ("resize-asks-for-no-checkpoint", "node-added", {}, "grow-back: "),
+    ("commits-with-the-metrics-of-any-rank", "worker-crash", {"sharded": True}, "truthful-ending: log record "),
+    ("budgets-recorded-as-0", "worker-crash", {}, "truthful-ending: log record 1 has max_"),
+    ("error-names-another-budget", "worker-crash-beyond-budget", {}, "failure-budget: the run failed ("),
+    ("error-names-another-culprit", "worker-crash-beyond-budget", {}, "failure-budget: the run failed ("),
+    ("quarantined-files-deleted", "checkpoint-corrupt", {}, "durability: "),
+    ("quarantined-files-collected", "checkpoint-corrupt", {}, "durability: "),
+    ("report-number-reused", "worker-crash", {}, "runtime: LogViolation: "),
+]
+
+
+@pytest.mark.parametrize(("mutant", "name", "job", "says"), BROKEN, ids=[row[0] for row in BROKEN])
+def test_an_experiment_shows_what_is_broken(mutant: str, name: str, job: dict[str, Any], says: str) -> None:
+    assert broken("", name, **job).verdict == "PASS"
+    judgement = broken(mutant, name, **job)
+    assert judgement.verdict == "FAIL" and judgement.reason.startswith(says), judgement.reason
+
+
+def test_a_crash_of_the_runtime_is_a_failure_of_the_runtime_in_its_history_too() -> None:
+    broke = h.SubjectBroke(writer="harness", seq=9999, error="IllegalEvent: x")
+    judgement = judge([*played("worker-crash"), broke])
+    assert (judgement.verdict, judgement.reason) == ("FAIL", "runtime: IllegalEvent: x")
+    assert judgement.findings[0] == Finding("runtime", "FAIL", "IllegalEvent: x")
+
+
+def test_a_signal_to_a_driver_that_stops_an_attempt_already_makes_nothing_free() -> None:
+    events = played("driver-sigterm")
+    stopping = next(e.at_s for e in events if isinstance(e, h.StateChanged) and e.state == "STOPPING")
+    ended = next(e for e in events if isinstance(e, h.LogRecord) and e.record["kind"] == "attempt_ended")
+    late_s = (stopping + ended.record["at_s"]) / 2
+    assert stopping < late_s < ended.record["at_s"]
+    judgement = judge(change(events, h.FaultInjected, lambda e: e.name == "sigterm_driver", at_s=late_s))
+    assert judgement.verdict == "FAIL"
+    assert judgement.reason.startswith("failure-budget: attempt 1 ended interrupted (log record "), judgement.reason
+    assert judgement.reason.endswith("what ended it was charged to nobody")
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [(h.CheckpointDeleted, "deleted"), (h.CheckpointQuarantined, "gave up")],
+    ids=["deleted", "quarantined"],
+)
+def test_what_a_driver_takes_away_stands_in_the_log(kind: Any, says: str) -> None:
+    last = [e for e in played("worker-crash") if isinstance(e, h.Committed)][-1]
+    took = kind(writer=last.writer, seq=9999, at_s=last.at_s, term=1, checkpoint="000001-t1-a1")
+    wrong = f"single-writer: the driver of term 1 {says} 000001-t1-a1, but the log does not hold it"
+    assert judge([*played("worker-crash"), took]).reason == wrong
+
+
+def test_a_superseded_driver_without_a_log_deletes_nothing_either() -> None:
+    story = Story(subject="ray-train").launch().attempt(2).steps(1, 2).launch().attempt(2).wait(5.0)
+    old = next(e for e in story.events if isinstance(e, h.TermBegan))
+    story.say(h.CheckpointDeleted(term=1, checkpoint="1-1-1"), old.writer)
+    assert "the driver of term 1 deleted 1-1-1 5." in single_writer(story.history).reason
+
+
+# ---- the last words of a failed run ----------------------------------------------------------------------------------
+
+ENDED = End(1, 7, 0.0, 1, 3, "worker_death", "max_failures", "", "ab" * 20, 0.0, 2)
+SAID = "max_failures is 1 and 2 were charged; the last by an attempt that ended with worker_death"
+CULPRIT = " (rank 2 on node abababab): killed"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (SAID + CULPRIT, ""),
+        ("max_failures is 1 on tier 'spot' and 2 were charged; the last by an earlier driver", ""),
+        ("it failed", "a limit was exceeded, but the error does not name it: 'it failed'"),
+        (SAID.replace("is 1", "is 2") + CULPRIT, "the error says that max_failures is 2, it is 1"),
+        (SAID.replace("2 were", "3 were") + CULPRIT, "the error says that 3 were charged to max_failures, 2 were"),
+        (SAID.replace("max_failures", "max_start_failures") + CULPRIT, "the error says that max_start_failures is 1"),
+        (SAID.replace("death", "error") + CULPRIT, "the error says that the last attempt ended worker_error, it ended"),
+        (SAID + CULPRIT.replace("2", "0"), "the error blames rank 0, log record 7 rank 2"),
+        (SAID + ": killed", "the error blames rank None, log record 7 rank 2"),
+        (SAID + CULPRIT.replace("abababab", "cdcdcdcd"), "the error blames node cdcdcdcd, log record 7 node abababab"),
+    ],
+)
+def test_what_an_error_says_is_held_against_the_ledger(error: str, says: str) -> None:
+    limits, charges = {"max_failures": 1, "max_start_failures": 10}, {"max_failures": 2, "max_start_failures": 0}
+    said = wrong_words(error, allowed=limits.__getitem__, counted=charges.__getitem__, beyond=True, last=ENDED)
+    assert next(said, "").startswith(says) and (says or not list(said))
+
+
+def test_fit_raises_what_the_log_holds() -> None:
+    events = change(played("worker-crash-beyond-budget"), h.RunEnded, always, error="TrainingFailedError: something")
+    assert "fit() raised 'TrainingFailedError: something'" in judge(events).reason

@@ -8,7 +8,7 @@ import pytest
 
 from shaketable.chaos.history import events as h
 from shaketable.chaos.verdict.judge import INVARIANTS, judge, recovery_s, steps_lost
-from shaketable.suites.tests.rigs.story import Story, always, change, crash_and_finish, drop
+from shaketable.suites.tests.rigs.story import Story, always, change, crash_and_finish, drop, spent
 
 
 def test_a_healthy_recovery_passes_and_says_what_happened() -> None:
@@ -91,7 +91,7 @@ def test_a_missed_expectation_fails(expect: dict[str, Any], reason: str) -> None
 def test_an_expected_failure_at_exactly_the_right_count_passes() -> None:
     story = Story(max_failures=0, expect={"outcome": "failed", "charged": {"max_failures": 1}})
     story.launch().attempt(3).steps(1, 4).fault("sigkill_worker", ranks=[1]).end("worker_death", "max_failures")
-    judgement = judge(story.fail().leak_check().events)
+    judgement = judge(story.fail(spent("max_failures", 0, 1)).leak_check().events)
     assert judgement.verdict == "PASS", judgement.reason
 
 
@@ -130,3 +130,13 @@ def test_the_same_history_in_another_order_of_arrival_gets_the_same_verdict() ->
     events = crash_and_finish().events
     merged = h.merge([reversed(events)])
     assert judge(merged) == judge(events)
+
+
+def test_a_recovery_slower_than_expected_leaves_the_verdict_and_is_told_apart() -> None:
+    def told(limit_s: float | None) -> tuple[str, tuple[str, ...]]:
+        expect = {"charged": {"max_failures": 1}, "steps_lost": 1, "recovery_within_s": limit_s}
+        judgement = judge(crash_and_finish(expect=expect).events)
+        return judgement.verdict, judgement.exceeded
+
+    assert told(None) == told(5.0) == ("PASS", ())
+    assert told(0.05) == ("PASS", ("back in 0.10 s after sigkill_worker, expected within 0.05 s",))

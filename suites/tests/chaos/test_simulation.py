@@ -163,6 +163,33 @@ def test_a_driver_that_goes_on_hears_that_it_stood_still_before_it_looks_at_the_
     assert judge(events).verdict == "PASS"
 
 
+def test_the_attempt_after_a_hold_in_which_the_driver_was_stopped_is_not_charged() -> None:
+    """The hold's checkpoint is there when it goes on, so it hands over at once, to agents that have left meanwhile."""
+    faults = (
+        FaultPlan("add_node", None, {"step": 5}),
+        FaultPlan("freeze_driver", None, {"event": "upload_started", "after": 0}, {"until": {"after": 2}}),
+        # longer than the lease
+        FaultPlan("add_node", None, {"after": 1}),
+    )
+    ends = set()
+    for seed in range(6):
+        configuration = Configuration(
+            cluster="simulated",
+            seed=seed,
+            nodes=1,
+            num_workers=(1, 2),
+            max_failures=0,
+            elastic_resize_monitor_interval_s=0.5,
+            job_config={"steps": 40, "checkpoint_every": 40, "step_s": 0.2},
+        )
+        events = play(Plan("stopped", configuration, faults, Expect()), Disturbances(settings={"driver_lease_s": 1.0}))
+        assert judge(events).verdict == "PASS"
+        ended = [event for event in events if isinstance(event, AttemptEnded)]
+        assert not [event for event in ended if event.account]
+        ends.add(tuple(event.cause for event in ended[:2]))
+    assert ("resized", "driver_lost") in ends
+
+
 def test_a_driver_that_goes_on_hears_of_that_before_it_reads_its_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the executor does; else what it reads may have it stopped again before it knows."""
     fed: list[ev.Event] = []

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,13 @@ def test_a_draining_node_and_one_without_room_refuse_a_place(cluster: ProcessClu
         process.hold({}, "a third")
     process.let_go()
     cluster.wait_state(node.number, "dead", WITHIN_S)
+
+
+def test_nodes_that_are_added_at_the_same_time_have_numbers_of_their_own(cluster: ProcessCluster) -> None:
+    before = {node.number for node in cluster.nodes()}
+    with ThreadPoolExecutor(4) as threads:
+        added = list(threads.map(lambda _: cluster.add_node(), range(4)))
+    assert len({node.number for node in added} - before) == len({node.node_id for node in added}) == 4
 
 
 def test_a_node_that_does_not_come_up_is_named_with_the_end_of_its_log() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from shaketable.reports.results import Result
 from shaketable.runtime.controller.table import State
 from shaketable.suites.tests.rigs.calling import called
 
+DEADLINE_S = 60.0
 COMMAND = [sys.executable, "-m", "shaketable.suites.command.cli", "run", "worker-crash", "--cluster", "simulated"]
 
 
@@ -79,3 +82,44 @@ def test_a_trigger_knows_the_states_of_both_subjects() -> None:
     theirs = {kind.state_name for kind in state.TrainControllerStateType}
     # SETTLED lasts no longer than one event, so no history shows it
     assert set(STATES) == {str(each) for each in State if each is not State.SETTLED} | theirs
+
+
+class Told(io.StringIO):
+    """What is printed; `seen` when `wanted` is among it."""
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__()
+        self._wanted, self.seen = wanted, threading.Event()
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self._wanted in self.getvalue():
+            self.seen.set()
+        return written
+
+
+def passed(name: str) -> Result:
+    return Result(name=name, verdict="PASS", reason="because", seconds=8.0, folder=name)
+
+
+def test_without_a_terminal_a_line_says_from_time_to_time_how_far_it_is() -> None:
+    told = Told("node-frozen")
+    console = Console(told, 12, lambda name: "controller RUNNING", total=22, every_s=0.01)
+    with console:
+        console.started("worker-crash")
+        console.finished("worker-crash", passed("worker-crash"))
+        console.started("node-frozen")
+        assert told.seen.wait(DEADLINE_S)
+    line = next(line for line in told.getvalue().splitlines() if "node-frozen" in line)
+    assert re.fullmatch(r"  progress   1 of 22, about \S+ s left; node-frozen \d+ s controller RUNNING", line), line
+    assert "\x1b" not in told.getvalue()
+
+
+def test_a_quiet_console_says_nothing_of_its_progress() -> None:
+    told = io.StringIO()
+    with Console(told, 12, total=22, quiet=True, every_s=0.0) as console:
+        console.started("worker-crash")
+        console.note("a header")
+        console.finished("worker-crash", passed("worker-crash"))
+        assert "progress" not in [thread.name for thread in threading.enumerate()]
+    assert told.getvalue() == ""

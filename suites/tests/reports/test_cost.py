@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from shaketable.reports.cost import Cost, Spot, break_even_stretch, exact, short
-from shaketable.suites.command.durations import hours
 from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.tests.rigs.calling import called
 from shaketable.suites.tests.suites.test_cli_catalogue import shaketable
+from shaketable.suites.tools.durations import hours
 
 Form = Callable[[Spot], Cost]
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "cost.md"

@@ -11,7 +11,8 @@ from shaketable.clusters.processes.cluster import ProcessCluster
 from shaketable.clusters.protocol import Shape
 from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.driver.process_placement import ProcessNodes
-from shaketable.runtime.trainer import ElasticTrainer, Result
+from shaketable.runtime.driver.result import Result
+from shaketable.runtime.trainer import ElasticTrainer
 
 
 @contextmanager

@@ -248,6 +248,11 @@ class Story:
         return History([*self.events, *(self.records if self.logs and not told else ())])
 
 
+def spent(limit: str, allowed: int, count: int) -> str:
+    """The error of a run that has spent that limit."""
+    return f"{limit} is {allowed} and {count} were charged; the last by an earlier driver"
+
+
 def crash_and_finish(**configuration: Any) -> Story:
     """The healthy history that most tests start from: rank 1 is killed at step 5, the run resumes from commit
     4."""

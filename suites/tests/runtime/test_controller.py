@@ -6,6 +6,7 @@ import pytest
 
 from shaketable.runtime.controller import EVENT_TRANSITIONS, Controller, IllegalEvent, State
 from shaketable.runtime.controller import events as ev
+from shaketable.runtime.controller.scaling import Bounds
 from shaketable.runtime.log import records as rec
 from shaketable.suites.tests.rigs.controller_world import TERMINAL, World, new_world, opened, settings
 
@@ -16,8 +17,6 @@ def records(commands: list[ev.Command]) -> list[rec.AnyRecord]:
 
 def running(world_size: int = 2, **changed: object) -> Controller:
     """A controller in RUNNING, attempt 1 of `world_size` ranks on nodes n0, n1, ...; agents are 100, 101, ..."""
-    from shaketable.runtime.controller.scaling import Bounds
-
     controller = Controller(settings(**{"bounds": Bounds(1, world_size), **changed}), opened())
     controller.handle(ev.Begin(), 0.0)
     for number in range(world_size):
@@ -145,16 +144,22 @@ def test_a_loss_is_the_cause_when_ray_does_not_say_in_time_whether_it_was_announ
     assert end_of(controller.handle(ev.TimerFired("look"), 3.1)).cause == "node_lost"
 
 
+def paused(seconds: float, *, silent: bool = True, agents: tuple[int, ...] = (100, 101)) -> ev.LoopPaused:
+    return ev.LoopPaused(seconds, silent, frozenset(agents))
+
+
 @pytest.mark.parametrize(
     ("events", "blamed"),
     [
-        ([ev.LoopPaused(40.0), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], False),
-        ([ev.AgentLost(100, "broke"), ev.LoopPaused(40.0), ev.AgentLost(101, "broke")], False),
-        ([ev.LoopPaused(29.0), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], True),
-        ([ev.LoopPaused(40.0, silent=False), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], True),
-        ([ev.LoopPaused(40.0), ev.WorkerFailed(1, 0, "a bug"), ev.WorkersStopped(1, 0), ev.WorkersStopped(1, 1)], True),
+        ([paused(40.0), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], False),
+        ([paused(29.0), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], True),
+        ([paused(40.0, silent=False), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], True),
+        # It was lost before, whatever became of the other one.
+        ([ev.AgentLost(100, "broke"), paused(40.0), ev.AgentLost(101, "broke")], True),
+        ([paused(40.0, agents=(101,)), ev.AgentLost(100, "broke"), ev.AgentLost(101, "broke")], True),
+        ([paused(40.0), ev.WorkerFailed(1, 0, "a bug"), ev.WorkersStopped(1, 0), ev.WorkersStopped(1, 1)], True),
     ],
-    ids=["heard of at once", "found before the pause is", "a shorter pause", "heard meanwhile", "a bug"],
+    ids=["left", "a shorter pause", "heard meanwhile", "lost before the pause", "came after the pause", "a bug"],
 )
 def test_no_node_is_to_blame_where_agents_left_a_driver_that_stood_still(events: list[ev.Event], blamed: bool) -> None:
     controller = running()
@@ -165,9 +170,44 @@ def test_no_node_is_to_blame_where_agents_left_a_driver_that_stood_still(events:
     assert (end.account, end.cause == "driver_lost") == (("max_failures", False) if blamed else (None, True))
 
 
+@pytest.mark.parametrize(
+    ("left", "cause", "account"), [(True, "driver_lost", None), (False, "start_failed", "max_start_failures")]
+)
+def test_an_attempt_that_begins_before_the_agents_that_left_are_missed_is_not_charged(
+    left: bool, cause: str, account: str | None
+) -> None:
+    """The driver was stopped in a hold, went on, and handed over to the next attempt at once."""
+    controller = running()
+    draining = (ev.NodeView("n0", True, True), ev.NodeView("n1", True))
+    controller.handle(ev.NodesChanged(draining), 1.0)
+    controller.handle(ev.UnitPlaced(3, ("n2",)), 1.1)
+    controller.handle(ev.AgentReady(102, 3, "n2"), 1.2)
+    controller.handle(paused(40.0, agents=(100, 101, 102) if left else (100, 101)), 100.0)
+    controller.handle(ev.TimerFired("hold"), 100.0)
+    controller.handle(ev.WorkersStopped(1, 0), 100.1)
+    assert ev.StartAttempt in map(type, controller.handle(ev.WorkersStopped(1, 1), 100.1))
+    commands = controller.handle(ev.AgentLost(102, "broke"), 100.2)
+    commands += controller.handle(ev.AgentLost(101, "broke"), 100.2)
+    end = end_of(commands + controller.handle(ev.TimerFired("look"), 102.3))
+    assert (end.attempt, end.cause, end.account) == (2, cause, account)
+
+
+def test_a_driver_that_stood_still_without_an_attempt_blames_nobody_either() -> None:
+    controller = Controller(settings(bounds=Bounds(2, 2)), opened())
+    controller.handle(ev.Begin(), 0.0)
+    controller.handle(ev.AgentReady(100, 1, "n0"), 0.2)
+    controller.handle(paused(40.0, agents=(100,)), 100.0)
+    controller.handle(ev.AgentReady(101, 2, "n1"), 100.0)
+    assert controller.state is State.STARTING
+    commands = controller.handle(ev.AgentLost(100, "broke"), 100.1)
+    commands += controller.handle(ev.WorkersStopped(1, 1), 100.2)
+    end = end_of(commands + controller.handle(ev.TimerFired("look"), 102.3))
+    assert (end.cause, end.account) == ("driver_lost", None)
+
+
 def test_a_node_that_is_lost_long_after_the_driver_stood_still_is_to_blame() -> None:
     controller = running()
-    controller.handle(ev.LoopPaused(40.0), 100.0)
+    controller.handle(paused(40.0), 100.0)
     controller.handle(ev.AgentLost(100, "broke"), 105.1)
     controller.handle(ev.WorkersStopped(1, 1), 105.2)
     assert end_of(controller.handle(ev.TimerFired("look"), 107.1)).cause == "node_lost"

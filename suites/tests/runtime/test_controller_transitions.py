@@ -73,8 +73,10 @@ BY_TEST: Mapping[Callable[[], None], tuple[Transition, ...]] = {
         ("STOPPING", "StacksTaken", "STOPPING"),
         ("STOPPING", "LoopPaused", "STOPPING"),
         ("STOPPING", "timer quarantine", "STOPPING"),
+        ("WAITING", "LoopPaused", "WAITING"),
         ("BACKOFF", "AgentLost", "BACKOFF"),
         ("BACKOFF", "AgentFailed", "BACKOFF"),
+        ("BACKOFF", "LoopPaused", "BACKOFF"),
         ("BACKOFF", "timer quarantine", "BACKOFF"),
     ),
     seldom.test_a_log_that_is_gone_ends_the_run_in_every_state: (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -16,8 +17,8 @@ import pytest
 from shaketable.runtime import session
 from shaketable.runtime.checkpoint import Checkpoint, CheckpointUploadMode
 from shaketable.runtime.config import FailureConfig
+from shaketable.runtime.driver.result import Result
 from shaketable.runtime.errors import TrainingFailedError
-from shaketable.runtime.trainer import Result
 from shaketable.suites.tests.rigs.process_runs import fit, process_nodes
 
 ASYNC = CheckpointUploadMode.ASYNC
@@ -336,3 +337,16 @@ def test_a_worker_with_more_than_a_thousand_open_files_still_reports(tmp_path: P
 
     metrics = fit(train, tmp_path).metrics
     assert metrics is not None and metrics["last"] > 1024
+
+
+# ---- what is not there
+
+
+@pytest.mark.parametrize(
+    "modules",
+    ["shaketable.chaos.subjects.driver, shaketable.chaos.subjects.bundled.driver", "shaketable.runtime.agent.node"],
+)
+def test_neither_driver_nor_node_of_a_cluster_of_processes_imports_ray(modules: str) -> None:
+    """It takes a second, and is not needed."""
+    code = f"import sys, {modules}; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -45,7 +45,7 @@ def test_a_single_tpu_worker_needs_no_topology() -> None:
 
 def test_an_accelerator_type_elsewhere_asks_for_nodes_that_have_it_as_in_ray() -> None:
     given: dict[str, Any] = {"use_gpu": True, "accelerator_type": "A100"}
-    assert ScalingConfig(**given).bundle == {"CPU": 1, "GPU": 1, "accelerator_type:A100": 0.001}
+    assert ScalingConfig(**given).bundle == {"GPU": 1, "accelerator_type:A100": 0.001}
     assert RayScalingConfig(**given)._resources_per_worker_not_none["accelerator_type:A100"] == 0.001
 
 

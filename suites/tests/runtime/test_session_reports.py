@@ -212,3 +212,110 @@ def test_a_forked_child_knows_its_rank_and_cannot_report_and_the_worker_still_ca
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     session_module.report({"step": 1})
     assert indexes(rank.said()) == [("Report", 1)]
+
+
+# ---- how a checkpoint is handed over
+
+
+def refusing_function(checkpoint: Checkpoint, name: str) -> Checkpoint:
+    raise OSError("no bucket")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"validation": True}, "nothing validates checkpoints"),
+        ({"checkpoint_dir_name": "../x"}, "checkpoint_dir_name is '../x'"),
+        ({"checkpoint_upload_fn": refusing_function}, "no bucket"),
+        ({"checkpoint_upload_fn": lambda *_: None}, "must return a `shaketable.runtime.Checkpoint`"),
+        ({"checkpoint_upload_fn": lambda *_: Checkpoint("s3://a/b")}, "the checkpoint is at s3://a/b"),
+    ],
+)
+def test_a_report_that_is_refused_is_made_and_votes_no(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(session_module, "_session", rank.session)
+    with pytest.raises((OSError, ValueError), match=said):
+        session_module.report({"loss": 1.0}, rank.checkpoint(), **given)
+    session_module.report({"loss": 2.0})
+    assert indexes(rank.said()) == [("UploadFailed", 1), ("Report", 2)]
+
+
+def names(folder: str | Path) -> list[str]:
+    return sorted(entry.name for entry in Path(folder).iterdir())
+
+
+def handed_over(rank: Rank, monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[Path, msg.Report]:
+    """The directory of a checkpoint, and what the agent was told of it."""
+    monkeypatch.setattr(session_module, "_session", rank.session)
+    checkpoint = rank.checkpoint()
+    rank.hear(msg.UploadDone(index=1))
+    session_module.report({"loss": 1.0}, checkpoint, **given)
+    (report,) = [message for message in rank.said() if isinstance(message, msg.Report)]
+    return Path(checkpoint.path), report
+
+
+@pytest.mark.parametrize(
+    ("mode", "delete", "left"),
+    [
+        (SYNC, None, ["state"]),
+        (SYNC, False, ["state"]),
+        (SYNC, True, None),
+        (ASYNC, None, []),
+        (ASYNC, False, ["state"]),
+        (ASYNC, True, None),
+        (CheckpointUploadMode.NO_UPLOAD, True, ["state"]),
+    ],
+)
+def test_what_is_left_of_the_directory_is_what_was_asked_for(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, mode: CheckpointUploadMode, delete: bool | None, left: Any
+) -> None:
+    folder, report = handed_over(
+        rank, monkeypatch, checkpoint_upload_mode=mode, delete_local_checkpoint_after_upload=delete
+    )
+    assert (names(folder) if folder.exists() else None) == left
+    assert report.staged == (mode is ASYNC)
+    assert not report.staged or names(str(report.directory)) == ["state"]
+
+
+@pytest.mark.parametrize("mode", [SYNC, ASYNC])
+def test_a_place_of_the_functions_own_upload_is_copied_and_left_there(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, mode: CheckpointUploadMode
+) -> None:
+    elsewhere = rank.checkpoint()
+
+    def upload(checkpoint: Checkpoint, name: str) -> Checkpoint:
+        assert name == "mine"
+        return elsewhere
+
+    folder, report = handed_over(
+        rank, monkeypatch, checkpoint_upload_mode=mode, checkpoint_upload_fn=upload, checkpoint_dir_name="mine"
+    )
+    assert names(elsewhere.path) == names(folder) == ["state"]
+    assert report.staged or report.directory == elsewhere.path
+
+
+def test_the_newest_checkpoint_is_what_the_rank_has_uploaded_last(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rank.session.get_checkpoint() is None
+    handed_over(rank, monkeypatch)
+    newest = rank.session.get_checkpoint()
+    assert newest is not None and newest.path.endswith("/checkpoints/000001-t1-a1")
+    rank.report(checkpoint=rank.checkpoint(), mode=ASYNC)
+    assert rank.session.get_checkpoint() == newest
+    rank.hear(msg.UploadDone(index=2, staged=True))
+    assert str(rank.session.get_checkpoint()).endswith("/checkpoints/000002-t1-a1)")
+
+
+def test_the_reported_checkpoints_wait_until_all_ranks_are_there(rank: Rank) -> None:
+    rank.report()
+    with pytest.raises(TimeoutError, match="the reports up to 1 are not settled"):
+        rank.session.reported_checkpoints(0.01)
+    assert msg.AskSettled(attempt=1, rank=0, index=1) in rank.said()
+
+
+def test_a_notice_names_the_ranks_of_its_nodes(rank: Rank) -> None:
+    rank.hear(msg.Preemption(attempt=1, deadline_s=12.5, node_ids=["b", "a", "c"], ranks={"b": [1], "a": [2, 0]}))
+    rank.report()
+    info = rank.session.preemption
+    assert info is not None and info.deadline_ms == 12500 and info.node_ids == ("b", "a", "c")
+    assert (info.preempted_node_ids, info.preempted_ranks) == (["a", "b"], [0, 1, 2])

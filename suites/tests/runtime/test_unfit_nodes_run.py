@@ -10,8 +10,9 @@ import cloudpickle
 import pytest
 
 from shaketable.runtime.config import FailureConfig, RunConfig, ScalingConfig
+from shaketable.runtime.driver.result import Result
 from shaketable.runtime.errors import TrainingFailedError
-from shaketable.runtime.trainer import ElasticTrainer, Result
+from shaketable.runtime.trainer import ElasticTrainer
 from shaketable.suites.tests.rigs.disk import can_mount
 from shaketable.suites.tests.rigs.process_runs import process_nodes
 from shaketable.suites.tests.rigs.read_back import read_result

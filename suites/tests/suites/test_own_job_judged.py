@@ -195,6 +195,15 @@ def test_metrics_are_compared_as_far_as_that_means_anything(
     assert finding.status == status and says in finding.reason
 
 
+@pytest.mark.parametrize(("loss", "status"), [(0.5, "PASS"), (0.6, "FAIL")])
+def test_a_run_that_had_nothing_left_to_do_is_asked_for_the_report_of_its_last_commit(loss: float, status: str) -> None:
+    """Its driver died between the last checkpoint and the end."""
+    story = Own().control(*range(1, 7), metrics={"loss": 0.5}).launch().begin()
+    story.reports(*range(1, 7), first=1, commit=(6,), loss=loss).crash().begin().done()
+    finding = metrics_match(story.history)
+    assert finding.status == status and "is missing" not in finding.reason
+
+
 def test_an_upload_that_ray_train_never_removes_is_said_and_not_held_against_the_job() -> None:
     story = counted_reports(3)
     orphan = "checkpoint_9: not in the snapshot, never removed"

@@ -24,6 +24,7 @@ from shaketable.suites import mutants
 from shaketable.suites.gate import pytest_plugin, runner
 from shaketable.suites.gate.catalogue import FOLDER
 from shaketable.suites.tests.rigs import recorded
+from shaketable.suites.tests.rigs.calling import called
 
 BODY = (FOLDER / "worker-crash.yaml").read_text()
 PASS = Judgement("PASS", "resumed at 12 from commit 11", (Finding("no-leaks", "PASS", "nothing left"),))
@@ -184,3 +185,98 @@ def test_a_mutant_is_loaded_for_what_is_named_and_the_reproduction_says_so(
     finished, lines = run(experiment(tmp_path / "one.yaml"), mutant="resume-from-scratch")
     assert exit_code(finished) == 1
     assert lines[-2].endswith("one/experiment.yaml --mutant resume-from-scratch")
+
+
+def test_every_experiment_is_repeated_in_turn_and_the_canary_is_not(given: Callable[[Given], None]) -> None:
+    given(lambda name: CAUGHT if os.environ.get(mutants.ENV) else PASS)
+    finished, lines = run(repeat=3, results=Path("r"))
+    names = [result.name for result in finished.results]
+    first = finished.results[0].experiment
+    assert names[:2] == [f"{first}-1", f"{finished.results[1].experiment}-1"]
+    assert [(one.name, one.repeat) for one in finished.results if one.experiment == first] == [
+        (f"{first}-{repeat}", repeat) for repeat in (1, 2, 3)
+    ]
+    assert (finished.canary is not None, finished.not_run, exit_code(finished)) == (True, (), 0)
+    assert f"{len(names)} passed" in lines[-1]
+    assert all((Path("r") / name / "result.json").is_file() for name in names)
+
+
+def test_the_figures_of_a_fault_are_in_the_results_and_in_junit(given: Callable[[Given], None], tmp_path: Path) -> None:
+    given(lambda name: PASS)
+    run(experiment(tmp_path / "one.yaml"), results=tmp_path / "r")
+    (recovery,) = json.loads((tmp_path / "r" / "results.json").read_text())["results"][0]["recoveries"]
+    assert (recovery["name"], recovery["back_s"], recovery["steps_lost"]) == ("sigkill_worker", 0.138, 1)
+    properties = {one.get("name"): one.get("value") for one in ET.parse(tmp_path / "r" / "junit.xml").iter("property")}
+    told = {name: properties[f"fault.0.{name}"] for name in recovery if name != "fault"}
+    assert told == {name: str(value) for name, value in recovery.items() if name != "fault"}
+
+
+def test_a_run_ends_with_the_comparison_and_is_red_beyond_its_limit(given: Callable[[Given], None]) -> None:
+    given(lambda name: PASS)
+    run("worker-crash", results=Path("old"))
+    old = Path("old/results.json")
+    old.write_text(old.read_text().replace('"back_s": 0.138', '"back_s": 0.03'))
+    limited = called("run", "worker-crash", "--results", "new", "--compare-with", "old", "--max-slower", "2x")
+    assert limited.exit_code == 1, limited.stderr
+    lines = limited.stdout.splitlines()
+    assert "beyond   worker-crash: recovery takes 4.60 times as long (0.03 s, now 0.138 s)" in lines
+    assert lines[-1].startswith("RED  1 passed, 1 beyond --max-slower in ")
+    assert "worker-crash" in Path("new/comparison.html").read_text()
+    assert Path("new/comparison.md").read_text().startswith("### shaketable compare: RED")
+    assert json.loads(Path("new/results.json").read_text())["exit_code"] == 1
+    assert called("run", "worker-crash", "--results", "free", "--compare-with", "old").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--compare-with", "missing"), "missing: no such file or directory"),
+        (("--max-slower", "2x"), "give --compare-with RESULTS too"),
+        (("--compare-with", ".", "--max-slower", "soon"), "--max-slower soon: give how many times"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_refused_before_anything_runs(
+    given: Callable[[Given], None], options: tuple[str, ...], said: str
+) -> None:
+    given(lambda name: pytest.fail("it ran"))
+    done = called("run", "worker-crash", *options)
+    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+def test_a_limit_of_speed_is_red_and_no_verdict(given: Callable[[Given], None], tmp_path: Path) -> None:
+    slow = Judgement("PASS", "back in 3.00 s", exceeded=("back in 3.00 s after sigkill_worker, expected within 2 s",))
+    given(lambda name: slow)
+    finished, lines = run(experiment(tmp_path / "one.yaml"), results=tmp_path / "r")
+    assert (finished.results[0].verdict, exit_code(finished)) == ("PASS", 1)
+    assert lines[2] == "  limit      back in 3.00 s after sigkill_worker, expected within 2 s"
+    assert lines[-1].startswith("RED  1 passed, 1 beyond a limit of speed in ")
+    cases = {case.get("name"): case for case in ET.parse(tmp_path / "r" / "junit.xml").iter("testcase")}
+    assert cases["one"].find("failure") is None
+    assert cases["one limit of speed"].find("failure") is not None
+
+
+def test_fail_fast_stops_at_the_first_red_one_and_says_what_was_not_run(
+    given: Callable[[Given], None], tmp_path: Path
+) -> None:
+    given(lambda name: Judgement("INVALID", "no") if name == "two" else PASS)
+    files = [experiment(tmp_path / f"{name}.yaml") for name in ("one", "two", "zzz")]
+    finished, lines = run(*files, fail_fast=True)
+    assert [result.name for result in finished.results] == ["one", "two"]
+    assert (finished.not_run, finished.stopped, exit_code(finished)) == (("zzz",), True, 3)
+    assert lines[-1].startswith("RED  1 passed, 1 invalid, 1 not run in ")
+
+
+def test_a_gate_that_stops_early_does_not_miss_its_canary(given: Callable[[Given], None]) -> None:
+    given(lambda name: Judgement("FAIL", "no"))
+    finished, lines = run(fail_fast=True)
+    assert (len(finished.results), exit_code(finished)) == (1, 1)
+    assert "canary" not in "\n".join(lines)
+
+
+def test_quiet_prints_only_what_is_red_and_the_last_line(given: Callable[[Given], None], tmp_path: Path) -> None:
+    given(lambda name: Judgement("FAIL", "no") if name == "two" else PASS)
+    _, lines = run(*(experiment(tmp_path / f"{name}.yaml") for name in ("one", "two")), quiet=True)
+    assert [line.split()[0] for line in lines] == ["FAIL", "landed", "reproduce", "RED"]
+    given(lambda name: CAUGHT if os.environ.get(mutants.ENV) else PASS)
+    _, lines = run(quiet=True)
+    assert [line.split()[0] for line in lines] == ["GREEN"]

@@ -60,6 +60,16 @@ def test_any_other_verdict_exits_1(verdict: Any, chaos: Callable[..., int], monk
     assert chaos() == 1
 
 
+def test_a_limit_of_speed_exits_1_and_the_verdict_stays(
+    chaos: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged(monkeypatch, Judgement("PASS", "all is well", exceeded=("back in 3.00 s",)))
+    assert chaos() == 1
+    journal = yaml.safe_load(Path("journal.json").read_text())
+    assert (journal["status"], journal["deviated"]) == ("completed", True)
+    assert journal["shaketable"]["judgement"]["verdict"] == "PASS"
+
+
 def test_a_verdict_cannot_be_talked_into_a_pass_by_its_tolerance(
     chaos: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,5 @@
 """The course of each attempt as moments: when it began to train, until when its steps count, when it stopped, when that
-was noticed. What `goodput.py` cuts the time line at. Pure.
+was noticed. What goodput cuts the time line at. Pure.
 
 A step is done when every rank that records steps has recorded it. Clocks of several machines are compared here as in
 every duration of a history; moments that contradict their order are moved to keep it.
@@ -17,8 +17,13 @@ from statistics import median
 from shaketable.chaos.fault_kinds import kind_of
 from shaketable.chaos.history.events import (
     AttemptStarted,
+    CheckpointProbed,
     DriverExited,
+    DriverStarted,
     FaultInjected,
+    LeakCheck,
+    LogRecord,
+    ReferenceRun,
     Reported,
     StateChanged,
     TermBegan,
@@ -31,6 +36,8 @@ PLANNED = ("finished", "resized", "preempted", "interrupted")
 NOT_YET = ("STARTING", "RUNNING", "HOLDING", "PREEMPTING")
 # Faults from which on their victim does no work; others ask it to go.
 AT_ONCE = ("killed", "frozen")
+# what the harness looks at when all is over
+INQUEST = (LeakCheck, CheckpointProbed, LogRecord, ReferenceRun)
 # a report index, and the second at which every rank had recorded it
 Done = tuple[int, float]
 
@@ -61,6 +68,16 @@ def courses(history: History, end_s: float) -> list[Course]:
         _course(history, attempt, kept[number], limits[number], reports.get(attempt.start.position, []))
         for number, attempt in enumerate(history.attempts)
     ]
+
+
+def wall(history: History) -> tuple[float, float]:
+    """From the first driver's start to the last one's exit, as far as either was recorded."""
+    starts = [event.at_s for event in (*history.all(DriverStarted), *history.all(TermBegan))]
+    begin_s = min([*starts, history.attempts[0].begin_s])
+    exits = [event.at_s for event in history.all(DriverExited)]
+    if len(exits) == len(history.driver_lives) and exits:
+        return begin_s, max(exits)
+    return begin_s, max(event.at_s for event in history.events if not isinstance(event, INQUEST))
 
 
 def _course(history: History, attempt: Attempt, kept: float, limit_s: float, reports: list[Reported]) -> Course:

@@ -1,0 +1,1 @@
+"""Two runs of the same experiments, old and new: what has changed, and whether chance alone explains it."""
