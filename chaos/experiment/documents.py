@@ -1,4 +1,4 @@
-"""An experiment file as it stands: the YAML document, read once. What it means is `experiment_file.py`'s business."""
+"""An experiment file as it stands: the YAML document, read once. What it means is `file.py`'s business."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The life of a fault: it waits for its trigger, is resolved to what it hits, is injected, is seen to have landed, and
 is healed. No clock, no thread, no process: `now_s` comes with each call.
 
-Two shells do what this says: `schedule.py` with real processes and threads, `simulation.py` in virtual time. Both tell
-it what happened. It answers with what to record, or with None: look again. A step that the table below does not know
-raises `IllegalStep`, and leaves the fault as it was.
+Two shells do what this says: `injector.py` with real processes and threads, `simulation/injector.py` in virtual time.
+Both tell it what happened. It answers with what to record, or with None: look again. A step that the table below does
+not know raises `IllegalStep`, and leaves the fault as it was.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a fault can lay its hands on in virtual time (`docs/simulation.md`).
 
-The simulated run behind this is `subjects/simulated/scene.py`. A fault does here what it does to real processes, and
+The simulated run behind this is `simulation/subject/scene.py`. A fault does here what it does to real processes, and
 looks for its evidence in the simulated world, never at what it did.
 """
 

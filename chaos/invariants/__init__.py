@@ -7,7 +7,6 @@ entry point of the group `shaketable.invariants` (docs/writing-invariants.md).
 
 from __future__ import annotations
 
-from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants.durability import durability
 from shaketable.chaos.invariants.failure_budget import failure_budget
 from shaketable.chaos.invariants.findings import Invariant
@@ -21,10 +20,9 @@ from shaketable.chaos.invariants.single_writer import single_writer
 from shaketable.chaos.invariants.slice_atomicity import slice_atomicity
 from shaketable.chaos.invariants.truthful_ending import truthful_ending
 from shaketable.chaos.invariants.world_size_bounds import world_size_bounds
-from shaketable.chaos.plan import Finding
 from shaketable.chaos.plugins import Declarations
 
-__all__ = ["GROUP", "INVARIANTS", "Invariant", "answer"]
+__all__ = ["GROUP", "INVARIANTS", "OWN", "Invariant"]
 
 GROUP = "shaketable.invariants"
 
@@ -37,15 +35,6 @@ def _wrong(name: str, declared: object) -> str:
 
 
 _OURS = [(value.name, value) for value in tuple(globals().values()) if isinstance(value, Invariant)]
-_OWN = {name for name, _ in _OURS}
+OWN = frozenset(name for name, _ in _OURS)
 # In this order a verdict names the first that failed.
 INVARIANTS: Declarations[Invariant] = Declarations(GROUP, _OURS, _wrong, order=lambda invariant: invariant.order)
-
-
-def answer(invariant: Invariant, history: History) -> Finding:
-    """What the invariant says. One that breaks is one INVALID finding, so that the others are still heard."""
-    try:
-        return invariant(history)
-    except Exception as error:  # noqa: BLE001  (a check that breaks must not take the verdict with it)
-        whose = "shaketable" if invariant.name in _OWN else "the package that declares it"
-        return Finding(invariant.name, "INVALID", f"broke with {type(error).__name__}: {error} (a bug in {whose})")

@@ -119,7 +119,7 @@ def _wrong_line(history: History, attempt: Attempt, line: Expected) -> str | Non
     total = sum(charged(history).values())
     landed = any(expected(history, each).faults for each in history.attempts)
     if not landed:
-        return f"no failure landed, but the run charged {total} ({end.place})"
+        return f"no fault that may be charged landed, but the run charged {total} ({end.place})"
     return f"{attempt.name} was charged to {end.account} ({end.place}), but no landed fault hit it"
 
 
@@ -146,7 +146,7 @@ def _wrong_start_failure(history: History, attempt: Attempt, end: End, line: Exp
     earlier = [each for each in history.attempts if each.start.position <= attempt.start.position]
     if line.faults or any(expected(history, each).faults for each in earlier):
         return None
-    return f"no failure landed, but the run charged {STARTS} ({end.place})"
+    return f"no fault that may be charged landed, but the run charged {STARTS} ({end.place})"
 
 
 # ---- over the life of the run --------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ from shaketable.chaos.history.events import (
     SubjectBroke,
 )
 from shaketable.chaos.history.view import History
-from shaketable.chaos.invariants import INVARIANTS, answer
+from shaketable.chaos.invariants import INVARIANTS
+from shaketable.chaos.invariants.answering import answer
 from shaketable.chaos.invariants.failure_budget import charged
 from shaketable.chaos.invariants.findings import counted
 from shaketable.chaos.invariants.ledger import range_of

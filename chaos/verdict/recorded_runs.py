@@ -13,7 +13,8 @@ from shaketable.chaos.fault_kinds import FAILURES, PREEMPTIONS
 from shaketable.chaos.history.entries import End, Finale, Opening, Start
 from shaketable.chaos.history.events import AnyEvent
 from shaketable.chaos.history.view import History
-from shaketable.chaos.invariants import INVARIANTS, Invariant, answer
+from shaketable.chaos.invariants import INVARIANTS, Invariant
+from shaketable.chaos.invariants.answering import answer
 from shaketable.chaos.invariants.failure_budget import failure_budget
 from shaketable.chaos.invariants.findings import counted, failed, not_applicable
 from shaketable.chaos.invariants.liveness import liveness

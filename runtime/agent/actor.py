@@ -1,6 +1,6 @@
 """The agent: a Ray actor, one per worker, that holds the resources and outlives attempts.
 
-Its work is done by one thread (`agentloop.py`) that lives as long as the process: the fork server's parent-death signal
+Its work is done by one thread (`loop.py`) that lives as long as the process: the fork server's parent-death signal
 hangs on it (docs/architecture.md, "Process tree"). Without its driver it ends.
 """
 

@@ -1,5 +1,5 @@
-"""The agent's loop: it forks, kills and reaps its worker, has checkpoints copied beside it (`copying.py`), and passes
-on what worker and driver say to each other.
+"""The agent's loop: it forks, kills and reaps its worker, has checkpoints copied beside it (`checkpoint_io.py`), and
+passes on what worker and driver say to each other.
 """
 
 from __future__ import annotations

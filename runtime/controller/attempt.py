@@ -252,7 +252,7 @@ def can_complete(attempt: Attempt, index: int) -> bool:
 # Which sign is the cause, first match wins. A node's loss often shows first as the death of the worker on it; what a
 # peer says after a node was lost is its echo, whatever it says.
 def decide_cause(signs: Sequence[Sign], *, all_entered: bool) -> Ending:
-    """The one cause of an attempt's end, from all the evidence (protocols 6.1, 6.2)."""
+    """The one cause of an attempt's end, from all the evidence (promises cause-1 to cause-4)."""
     roots = [sign for sign in signs if sign.kind != "collateral"]
     first = roots[0] if roots else signs[0]
     if first.kind in ("death", "hung"):

@@ -226,7 +226,7 @@ class RunLog:
 
 
 def append_settled(log: RunLog, record: AnyRecord, within_s: float | None = None) -> tuple[int, AnyRecord]:
-    """`log.append`, the same record again for as long as it is not known whether it was written (protocols 1.2)."""
+    """`log.append`, the same record again for as long as it is not known whether it was written (promise storage-5)."""
     return retrying("append", lambda: log.append(record), within_s)
 
 

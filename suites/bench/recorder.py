@@ -1,8 +1,8 @@
 """What `shaketable.Recorder` costs a Ray Train run: step times with and without it, in turns within the same run.
 
 The controller alone knows of it, so that it is switched on and off there, every `BATCH` reports; the script that is
-timed is the same as in `events.py`, polled as often. What the hooks themselves take is timed besides: it is what the
-figure would be on a machine that does nothing else.
+timed is the same as in `event_cost.py`, polled as often. What the hooks themselves take is timed besides: it is what
+the figure would be on a machine that does nothing else.
 """
 
 from __future__ import annotations

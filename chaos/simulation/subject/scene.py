@@ -1,4 +1,4 @@
-"""The simulated run, as its faults see it (`faults/simulated.py`)."""
+"""The simulated run, as its faults see it (`chaos/injection/simulated_scene.py`)."""
 
 from __future__ import annotations
 

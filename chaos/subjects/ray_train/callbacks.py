@@ -1,5 +1,5 @@
 """The observer that Ray Train itself loads into its controller (`RAY_TRAIN_CALLBACKS`), and that records what the
-controller does (`ray_train_watching.py`).
+controller does (`watching.py`).
 
 It lives in three places: made in the driver, pickled into the controller, where it observes, and from there pickled
 into each worker, which it only tells its attempt.

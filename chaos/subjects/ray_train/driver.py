@@ -1,7 +1,7 @@
 """The driver's end of the subject `ray-train`: a Ray Train V2 trainer around the job, as a user writes it.
 
 Budgets, bounds, intervals and how many checkpoints are kept come from the configuration; everything else is Ray Train's
-own default, but for the environment that `ray_train.py` sets.
+own default, but for the environment that `subject.py` sets.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def environment() -> dict[str, str]:
 
 
 def script_environment(launch: Launch) -> dict[str, str]:
-    """What the observer in a user's own script is told (`ray_train_script.py`, `ray_train_callbacks.py`)."""
+    """What the observer in a user's own script is told (`script.py`, `callbacks.py`)."""
     told = {"storage_path": launch.storage_path, "address": launch.address, "step_key": launch.effective.step_key}
     return {SCRIPT_ENV: msgspec.json.encode(told).decode(), TERM_ENV: str(launch.launch + 1)}
 

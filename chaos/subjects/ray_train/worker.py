@@ -1,6 +1,6 @@
 """The worker's end of the subject `ray-train`: Ray Train's own worker API, and an ear at its `report()`.
 
-Ray Train knows no attempt numbers; the observer in the controller (`ray_train_callbacks.py`) counts them and hands
+Ray Train knows no attempt numbers; the observer in the controller (`callbacks.py`) counts them and hands
 each worker its `Placement` before the training function starts.
 """
 

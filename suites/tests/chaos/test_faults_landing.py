@@ -1,6 +1,7 @@
 """Each fault against real processes: it lands with evidence, and where its inject does nothing there is none."""
 
 import contextlib
+import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from shaketable.chaos import procfs
-from shaketable.chaos.faults import FAULTS, Fault, Scene, arming
+from shaketable.chaos.faults import FAULTS, GROUP, Fault, Scene, arming
 from shaketable.chaos.faults.hang_worker import HangWorker
 from shaketable.chaos.faults.raise_in_worker import RaiseInWorker
 from shaketable.chaos.history.collector import Collector, CollectorError
@@ -38,6 +39,7 @@ from shaketable.chaos.storage.gateway import Gateway
 from shaketable.chaos.storage.place import Storage, storage_for
 from shaketable.suites.tests.rigs.disk import can_mount
 from shaketable.suites.tests.rigs.plain_cluster import PlainCluster, ignoring, sleeper
+from shaketable.suites.tests.rigs.written import ROOT
 
 SETTLED_WITHIN_S = 120.0
 AT = {"step": 3}
@@ -174,6 +176,26 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def only(events: list[AnyEvent], kind: type) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
+
+
+def test_the_fault_that_the_docs_write_is_declared_and_lands(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken from the page as it stands, into a package of its own."""
+    source = (ROOT / "docs" / "writing-faults.md").read_text().partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "from_the_docs.py").write_text(source)
+    about = tmp_path / "from_the_docs-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: from_the_docs\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{GROUP}]\nsigabrt_worker = from_the_docs:SigabrtWorker\n")
+    with monkeypatch.context() as installed:
+        installed.syspath_prepend(tmp_path)
+        FAULTS.forget()
+        events = stage.play(FaultPlan("sigabrt_worker", {"rank": 1}, AT))
+    FAULTS.forget()
+    (observed,) = only(events, FaultObserved)
+    assert (observed.name, observed.evidence) == ("sigabrt_worker", "gone")
+    assert stage.workers[1].wait(10) == -signal.SIGABRT
 
 
 def test_every_fault_is_in_the_table_of_this_test() -> None:

@@ -50,7 +50,7 @@ WRONG: list[tuple[str, Callable[[], Story], str]] = [
     (
         "charged for nothing",
         lambda: running(max_failures=1).end("worker_death", "max_failures").attempt(3),
-        "no failure landed, but the run charged 1 (log record 6)",
+        "no fault that may be charged landed, but the run charged 1 (log record 6)",
     ),
     (
         "not charged",
@@ -104,7 +104,7 @@ WRONG: list[tuple[str, Callable[[], Story], str]] = [
     (
         "a start failure out of the blue",
         lambda: Story().launch().attempt(3, enter=[0]).end("start_failed", "max_start_failures").attempt(3),
-        "no failure landed, but the run charged max_start",
+        "no fault that may be charged landed, but the run charged max_start",
     ),
     (
         "the job's own failure not charged",
@@ -121,7 +121,7 @@ WRONG: list[tuple[str, Callable[[], Story], str]] = [
     (
         "long after a thawed freeze",
         lambda: running(max_failures=1).fault("add_node").end("node_lost", "max_failures").attempt(3),
-        "no failure landed",
+        "no fault that may be charged landed",
     ),
 ]
 
@@ -203,7 +203,7 @@ def test_what_ray_trains_controller_counts_after_its_driver_was_killed_counts_fo
 def test_what_ray_trains_controller_counts_before_its_driver_is_killed_is_judged() -> None:
     story = Story(subject="ray-train", max_failures=1).launch().attempt(3).steps(1, 3).wait(3)
     story.end("worker_death", "max_failures").wait(1).fault("sigkill_driver").exit(137)
-    assert "no failure landed, but the run charged 1" in failure_budget(story.history).reason
+    assert "no fault that may be charged landed, but the run charged 1" in failure_budget(story.history).reason
 
 
 def test_a_subject_that_says_nothing_of_endings_is_not_judged() -> None:

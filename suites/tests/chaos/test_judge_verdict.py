@@ -36,7 +36,9 @@ def test_a_broken_invariant_fails_and_is_named() -> None:
     story = Story().launch().attempt(3).steps(1, 4).end("worker_death", "max_failures")
     judgement = judge(story.attempt(3).steps(5, 6).finish().events)
     assert judgement.verdict == "FAIL"
-    assert judgement.reason.startswith("failure-budget: no failure landed, but the run charged 1 (log record 7)")
+    assert judgement.reason.startswith(
+        "failure-budget: no fault that may be charged landed, but the run charged 1 (log record 7)"
+    )
 
 
 INVALID: list[tuple[str, Any, str]] = [

@@ -116,9 +116,11 @@ def test_the_header_counts_the_head_and_names_the_seed() -> None:
 
 
 def test_a_verdict_is_one_line_and_a_failure_has_what_landed_and_how_to_reproduce_below() -> None:
-    failed = result("FAIL", "driver-sigkill", "failure-budget: no failure landed, but the run charged 1")
+    failed = result(
+        "FAIL", "driver-sigkill", "failure-budget: no fault that may be charged landed, but the run charged 1"
+    )
     assert console.verdict_line(failed, 14) == (
-        "FAIL     driver-sigkill    8.2 s  failure-budget: no failure landed, but the run charged 1"
+        "FAIL     driver-sigkill    8.2 s  failure-budget: no fault that may be charged landed, but the run charged 1"
     )
     assert console.detail_lines(failed) == [
         "  landed     SIGKILL driver pid 4121 at step 12, gone after 8 ms",

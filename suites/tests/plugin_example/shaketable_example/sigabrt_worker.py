@@ -13,7 +13,7 @@ class SigabrtWorker(Fault):
     """Abort a worker's process."""
 
     name, target_kind, loss, manner = "sigabrt_worker", "worker", "worker", "killed"
-    charged_to, causes = "max_failures", ("worker_death",)
+    charged_to, causes, needs = "max_failures", ("worker_death",), "attempt"
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         send(hit, signal.SIGABRT)
