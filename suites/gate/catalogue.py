@@ -113,7 +113,8 @@ def tagged(tags: Sequence[str]) -> list[Entry]:
 
 def _named(name: str) -> Entry:
     if name.endswith(SUFFIXES) or "/" in name:
-        return read(Path(name))
+        # `latest` in it will soon be another folder
+        return read(Path(name).resolve() if Path(name).exists() else Path(name))
     files = {path.stem: path for path in _files()}
     if name not in files:
         raise UsageError(f"no experiment is called {name!r}{nearest(name, files)}")

@@ -31,7 +31,7 @@ def test_a_run_with_two_kills_happens_again_from_its_log_alone(pool: ClusterPool
         faults=kills,
         cluster="processes",
         nodes=3,
-        num_workers=(1, 3),
+        num_workers=3,
         max_failures=2,
         charged={"max_failures": 2},
         storage_path=tmp_path / "first",
