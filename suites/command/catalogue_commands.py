@@ -45,7 +45,7 @@ def list_(
     invariants: Annotated[bool, typer.Option("--invariants", help="List the invariants instead.")] = False,
     json: Json = None,
 ) -> int:
-    """List the experiments of the catalogue, or the words of an experiment file.
+    """List experiments, faults, triggers or invariants.
 
     `shaketable show NAME` says more of one."""
     asked = {"faults": faults, "triggers": triggers, "invariants": invariants}
@@ -77,7 +77,7 @@ def show(
         ),
     ],
 ) -> int:
-    """Show what an experiment, a fault, a trigger or an invariant is."""
+    """Explain an experiment, fault, trigger or invariant."""
     known: dict[str, Callable[[str], Iterator[str]]] = {entry.name: _experiment for entry in catalogue()}
     for kind, words in WORDS.items():
         known |= {word.partition("(")[0]: SHOWN[kind] for word, _ in words()}

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.table import Table
 
 from shaketable.reports import results
 from shaketable.reports.comparison import words
 from shaketable.reports.comparison.compared import Comparison
-from shaketable.reports.console import shown
 from shaketable.reports.results import Run
 from shaketable.suites.command.commands import STDOUT, Json, check_file, command, write
 from shaketable.suites.gate.catalogue import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MaxSlower = Annotated[
     str | None,
@@ -86,6 +87,8 @@ def show(made: Comparison) -> None:
 
 
 def _table(made: Comparison) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="dim")
     for number, column in enumerate(words.COLUMNS):
         table.add_column(column, justify="right" if 2 <= number <= 5 else "left", no_wrap=True)
@@ -118,6 +121,7 @@ def report(
     """Write the HTML report of recorded results.
 
     Runs nothing. Without results.json, as after an interrupted run, the histories are judged again."""
+    from shaketable.reports.console import shown
     from shaketable.suites.gate.outputs import LiveReport
 
     page = output or result_dir / REPORT

@@ -210,7 +210,10 @@ def test_list_shows_titles_and_tags_and_writes_json(tmp_path: Path) -> None:
     assert len(written["experiments"]) == len(done.stdout.splitlines())
 
 
-COMMANDS = ["run", "list", "judge", "doctor", "cost", "goodput", "preflight", "explore", "reproduce", "import-trace"]
+COMMANDS = [
+    *("run", "list", "show", "judge", "doctor", "compare", "report", "cost", "goodput", "preflight", "explore"),
+    *("reproduce", "import-trace", "schema"),
+]
 
 
 def test_the_help_lists_every_command_with_a_summary_that_is_not_cut_off(tmp_path: Path) -> None:
