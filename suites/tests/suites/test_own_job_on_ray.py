@@ -19,7 +19,9 @@ from shaketable.clusters.local.pool import ClusterPool
 # one cluster at a time
 pytestmark = pytest.mark.xdist_group("own-job")
 
-SCRIPT = """
+# Ray Train looks at its workers every 2 s; the tests need not wait for that.
+OFTEN = 'import os; os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")'
+SCRIPT = OFTEN + """
 import json, os, sys, tempfile
 import ray.train
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
@@ -50,7 +52,7 @@ DataParallelTrainer(
     ),
 ).fit()
 """
-TRAINER = """
+TRAINER = OFTEN + """
 import ray, ray.train
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 def fit(train, num_workers=1, **run_config):
