@@ -26,7 +26,7 @@ class TrainingFailedError(ShaketableError, RuntimeError):
         self.attempts = list(attempts)
 
 
-class WorkerFailure(RuntimeError):
+class WorkerFailure(ShaketableError, RuntimeError):
     """How a worker ended: what its exception said, or what its agent saw. The exception itself stays in the worker."""
 
 

@@ -21,7 +21,7 @@ from shaketable.runtime.controller import events as ev
 from shaketable.runtime.driver.placement import Ask
 from shaketable.runtime.driver.placement_thread import PlacementThread
 from shaketable.runtime.driver.slice_assignment import SliceAssignment
-from shaketable.runtime.errors import ConfigurationError
+from shaketable.runtime.errors import ConfigurationError, ShaketableError
 from shaketable.runtime.tpu.labels import Selector, lacking
 from shaketable.runtime.tpu.seen_nodes import SeenNode
 from shaketable.runtime.transport import node_words as words
@@ -73,7 +73,7 @@ class _Lease:
     told: bool = False
 
 
-class _NotHad(Exception):
+class _NotHad(ShaketableError):
     """A place that a node did not give."""
 
 

@@ -113,7 +113,7 @@ TABLE = {
     "bounds of three": key("num_workers: [1, 2, 3]", "num_workers: must be a number or [min, max], not [1, 2, 3]"),
     "nodes below min": key("num_workers: [4, 5]", "nodes: 3 cannot hold the 4 workers", "use nodes: 4"),
     "subject": key("subject: rai-train", "subject: 'rai-train' is not known; did you mean 'ray-train'?"),
-    "cluster": key("cluster: mars", "cluster: 'mars' is not known; there are: local, simulated"),
+    "cluster": key("cluster: mars", "cluster: 'mars' is not known; there are: local, processes, simulated"),
     "address": key("cluster: attach:10.0.0.1", "for example attach:10.0.0.1:6379"),
     "budget": key("max_failures: -2", "max_failures: must be 0, a count, or -1 for unlimited, not -2"),
     "storage": key("storage: gcs", "storage: 'gcs' is not known; there are: directory, disk, s3"),
@@ -157,7 +157,7 @@ TABLE = {
     "mutant of nothing": asked(
         "run worker-crash --mutant workers-not-killed --cluster simulated",
         "workers-not-killed breaks a part of the runtime that the simulation does not run",
-        "--cluster local",
+        "--cluster processes",
     ),
     "results": asked(
         "run worker-crash --results full",

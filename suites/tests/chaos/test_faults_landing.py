@@ -275,9 +275,9 @@ def test_the_process_below_the_raylet_is_killed_and_neither_that_nor_the_worker(
     assert not procfs.gone(top) and not procfs.gone(worker)
 
 
-def test_a_worker_below_no_raylet_has_no_agent_that_could_be_killed(stage: Stage) -> None:
+def test_a_worker_below_no_node_has_no_agent_that_could_be_killed(stage: Stage) -> None:
     (missed,) = only(stage.play(FAULT_PLANS["sigkill_agent"]), FaultMissed)
-    assert missed.reason.startswith(f"no raylet is above process {stage.workers[1].pid}")
+    assert missed.reason.startswith(f"no node is above process {stage.workers[1].pid}")
     assert not any(procfs.gone(worker.pid) for worker in stage.workers)
 
 

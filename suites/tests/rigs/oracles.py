@@ -231,7 +231,7 @@ def largest(story: Story, per_unit: int, bounds: Bounds) -> tuple[UnitId, ...]:
 def accounts_in_the_docs() -> dict[Cause, Account | None]:
     """Cause -> account, as the table in docs/semantics.md says it to users."""
     text = (Path(__file__).resolve().parents[3] / "docs" / "semantics.md").read_text()
-    table = text.partition("| cause | when | account |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    table = text.partition("| cause | when | charged to |\n|---|---|---|\n")[2].partition("\n\n")[0]
     cells = [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in table.splitlines()]
     return {cast(Cause, cause): cast(Account, account) if account else None for cause, _, account in cells}
 

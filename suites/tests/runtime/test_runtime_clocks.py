@@ -87,6 +87,7 @@ def test_what_workers_are_told_of_a_preemption_is_in_wall_clock_time(monkeypatch
     told: list[msg.AnyMessage] = []
     monkeypatch.setattr(Executor, "_tell", lambda _self, _attempt, message: told.append(message))
     executor = Executor.__new__(Executor)
+    executor._peers = {}
     executor._execute(ev.NotifyPreemption(3, time.monotonic() + 60.0, ("n0",)))
     (notice,) = told
     assert isinstance(notice, msg.Preemption)

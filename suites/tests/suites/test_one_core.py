@@ -79,7 +79,7 @@ def test_a_mutant_is_there_in_simulation_too_and_gone_afterwards(tmp_path: Path)
 
 def test_a_mutant_that_simulation_cannot_have_is_refused(tmp_path: Path) -> None:
     request = runner.Request(("worker-crash",), variables={"cluster": "simulated"}, mutant="workers-not-killed")
-    with pytest.raises(UsageError, match=r"workers-not-killed .* --cluster local"):
+    with pytest.raises(UsageError, match=r"workers-not-killed .* --cluster processes"):
         runner.run(request, io.StringIO())
 
 

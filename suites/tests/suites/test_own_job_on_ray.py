@@ -21,7 +21,9 @@ pytestmark = pytest.mark.xdist_group("own-job")
 
 # Ray Train looks at its workers every 2 s; the tests need not wait for that.
 OFTEN = 'import os; os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")'
-SCRIPT = OFTEN + """
+SCRIPT = (
+    OFTEN
+    + """
 import json, os, sys, tempfile
 import ray.train
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
@@ -52,7 +54,10 @@ DataParallelTrainer(
     ),
 ).fit()
 """
-TRAINER = OFTEN + """
+)
+TRAINER = (
+    OFTEN
+    + """
 import ray, ray.train
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 def fit(train, num_workers=1, **run_config):
@@ -62,6 +67,7 @@ def fit(train, num_workers=1, **run_config):
         run_config=ray.train.RunConfig(**run_config),
     ).fit()
 """
+)
 
 
 def configured(folder: Path, script: str, arguments: str = "", **more: Any) -> Configuration:
