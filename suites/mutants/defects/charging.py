@@ -409,7 +409,9 @@ def tier_charges_carried_over(fold: Any) -> None:
 @defect("controller.handlers.tiers", BUDGET)
 def ladder_begun_again(tiers: Any) -> None:
     """behind the last tier the run begins with the first one again"""
-    replace(tiers, "can_move", lambda original: lambda m, limit: limit in tiers.BY_TIER and bool(m.settings.failure.tiers))
+    replace(
+        tiers, "can_move", lambda original: lambda m, limit: limit in tiers.BY_TIER and bool(m.settings.failure.tiers)
+    )
 
     def make(original: Any) -> Any:
         def move(m: Any, reason: str) -> None:
