@@ -9,9 +9,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -22,13 +20,13 @@ from shaketable.clusters.local import hold_chips
 from shaketable.clusters.local import node as nodes_
 from shaketable.clusters.local.node import NodeProcess
 from shaketable.clusters.machine import check_open_files, own_ip, prepare
+from shaketable.clusters.own_nodes import HEAD, OwnNodes
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
 from shaketable.clusters.slice_states import Slices, slice_name
 from shaketable.clusters.versions import check_ray
 from shaketable.clusters.view import LOOK_S, NOBODY, RayView
 from shaketable.clusters.watchdog import Watchdog
 
-HEAD = 0
 GCS_UP_S = 60.0
 NODE_ALIVE_S = 120.0
 
@@ -43,7 +41,7 @@ QUICK_TO_NOTICE = {
 }
 
 
-class LocalCluster:
+class LocalCluster(OwnNodes[NodeProcess]):
     """`LocalCluster(Shape(nodes=3))` returns when Ray's own view shows all of them alive.
 
     `directory`, when given, must not exist or be empty; it is removed in the end. `environment` is added to that of
@@ -59,21 +57,9 @@ class LocalCluster:
     ) -> None:
         check_ray()
         check_open_files()
-        self.shape = shape
-        self.id = uuid.uuid4().hex[:12]
+        super().__init__(shape)
         self.directory = prepare(directory)
         self._environment = dict(environment or {})
-        self._nodes: dict[int, NodeProcess] = {}
-        self._fakes: dict[int, fake_slices.FakeHost] = {}
-        # how many there have been
-        self._slices = 0
-        # of each worker node
-        self._tiers: dict[int, str] = {}
-        # slices
-        self._busy: set[str] = set()
-        self._numbering = threading.Lock()
-        # number of a node
-        self._last = HEAD
         self._occupiers: list[subprocess.Popen[bytes]] = []
         # what these hold
         self._others = NOBODY
@@ -111,12 +97,6 @@ class LocalCluster:
         self._occupiers += [hold_chips.start(self.address, nodes, f"{self.id}:busy", self.directory / "busy.log")]
         self._busy, self._others = busy, self._view.others()
 
-    def _start_slice(self, slices: Slices, half: bool = False) -> list[int]:
-        """The next one. Half: without its last host."""
-        hosts = fake_slices.hosts_in(slices, self._slices)
-        self._slices += 1
-        return [self._start_worker(host) for host in (hosts[:-1] if half else hosts)]
-
     def _start_worker(self, fake: fake_slices.FakeHost | None = None, tier: str = "") -> int:
         number = self._next_number()
         arguments = nodes_.worker_arguments(self.address, self.shape.cpus_per_node, tier)
@@ -127,12 +107,6 @@ class LocalCluster:
             self._fakes[number] = fake
             self._start(number, arguments + fake.arguments, fake.environment)
         return number
-
-    def _next_number(self) -> int:
-        """Taken at once: two faults may add a node at the same time."""
-        with self._numbering:
-            self._last += 1
-            return self._last
 
     def _connect(self, *numbers: int) -> None:
         """Look through Ray's own eyes from here on, and wait until they see the head and these nodes."""
@@ -195,36 +169,9 @@ class LocalCluster:
 
     # -- nodes
 
-    def nodes(self) -> list[Node]:
-        """A node that was sent SIGTERM or SIGKILL, or whose `ray start` has ended, is no longer in the book."""
-        return [
-            self.node(number)
-            for number, node in sorted(self._nodes.items())
-            if number != HEAD and not node.leaving and node.running()
-        ]
-
-    def node(self, number: int) -> Node:
-        fake, node_id = self._fakes.get(number), self._worker(number).node_id
-        usable = fake is not None and not fake.wrong and fake.slice not in self._busy
-        name = fake.slice if fake is not None and usable else ""
-        host = None if fake is None else fake_slices.place_of(fake, self._slices)
-        return Node(number, node_id, name, self._tiers[number], host)
-
-    def add_node(self) -> Node:
-        return self.add_nodes(1)[0]
-
     def add_nodes(self, count: int) -> list[Node]:
         """Several at once, side by side."""
         return self._joined([self._start_worker() for _ in range(count)])
-
-    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
-        slices = self.shape.slices
-        if slices is None:
-            return self._joined([self._start_worker(tier=tier)])
-        if slice_ is None:
-            return self._joined(self._start_slice(slices))
-        there = {self._fakes[node.number].worker for node in self.nodes() if node.slice == slice_name(slice_)}
-        return self._joined([self._start_worker(fake_slices.lacking(slices, slice_, self._slices, there))])
 
     def _joined(self, numbers: Sequence[int]) -> list[Node]:
         for number in numbers:
@@ -261,48 +208,13 @@ class LocalCluster:
 
     def _known(self, number: int) -> NodeProcess:
         if number not in self._nodes:
-            have = ", ".join(str(known) for known in sorted(self._nodes) if known != HEAD)
-            raise ClusterError(f"there is no node {number}: this cluster has started {have}")
+            raise self._unknown(number)
         return self._nodes[number]
 
     def pids(self, number: int) -> list[int]:
         return sorted(marked.find(self._known(number).mark))
 
-    def newcomers(self) -> list[Node]:
-        return []
-
-    def check_shared(self, directory: str) -> None:
-        """They are all on this machine."""
-
     # -- faults
-
-    def kill_process(self, node_id: str, pid: int) -> None:
-        marked.send([pid], signal.SIGKILL)
-
-    def process_gone(self, node_id: str, pid: int) -> bool:
-        return marked.gone(pid)
-
-    def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
-        node = self._worker(number)
-        try:
-            return self._signal(node, sig)
-        except marked.ProcessesRemain as error:
-            raise ClusterError(f"node {number}: {error}") from error
-
-    def _signal(self, node: NodeProcess, sig: signal.Signals) -> list[int]:
-        if sig == signal.SIGTERM:
-            node.leaving = True
-            return marked.send([node.process.pid] if node.running() else [], sig)
-        if sig == signal.SIGKILL:
-            node.leaving = True
-            killed = marked.kill_all(node.mark)
-            node.process.wait()
-            return killed
-        if sig == signal.SIGSTOP:
-            return marked.stop_all(node.mark)
-        if sig == signal.SIGCONT:
-            return marked.send(self.pids(node.number), sig)
-        raise ClusterError(f"a node takes SIGTERM, SIGKILL, SIGSTOP or SIGCONT, not {sig.name}")
 
     def drain_node(self, number: int, deadline_s: float) -> None:
         node = self._worker(number)

@@ -7,10 +7,8 @@ SIGSTOP to everything the node runs. Whether it worked is asked of the registry 
 from __future__ import annotations
 
 import shutil
-import signal
 import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +16,7 @@ from typing import Self
 
 from shaketable.clusters import fake_slices, marked
 from shaketable.clusters.machine import prepare
+from shaketable.clusters.own_nodes import OwnNodes
 from shaketable.clusters.processes import node as nodes_
 from shaketable.clusters.processes.node import NodeProcess
 from shaketable.clusters.protocol import LOOPBACK, PROCESSES, TIER_LABEL, ClusterError, Node, NodeState, Shape
@@ -32,7 +31,7 @@ CLOSED_WITHIN_S = 10.0
 SOMEBODY = "somebody else"
 
 
-class ProcessCluster:
+class ProcessCluster(OwnNodes[NodeProcess]):
     """`ProcessCluster(Shape(nodes=3))` returns when the registry shows all of them alive.
 
     `directory`, when given, must not exist or be empty; it is removed in the end. `prefixes`: what the command of a
@@ -52,22 +51,13 @@ class ProcessCluster:
         prefixes: Mapping[int, Sequence[str]] | None = None,
         preload: Sequence[str] = (),
     ) -> None:
-        self.shape, self.id = shape, uuid.uuid4().hex[:12]
+        super().__init__(shape)
         self.directory = prepare(directory)
         self.registry = self.directory / "registry"
         self.registry.mkdir()
         self.address = f"{PROCESSES}{self.registry}"
         self._prefixes, self._preload = prefixes or {}, preload
-        self._nodes: dict[int, NodeProcess] = {}
-        self._fakes: dict[int, fake_slices.FakeHost] = {}
-        self._tiers: dict[int, str] = {}
-        # how many there have been
-        self._slices = 0
-        self._busy: set[str] = set()
         self._closing = threading.Event()
-        self._numbering = threading.Lock()
-        # number of a node
-        self._last = 0
         self._watchdog = Watchdog(f"{self.id}:", self.directory)
         self._watch = threading.Thread(target=self._look_at_nodes, name="nodes", daemon=True)
         self._watch.start()
@@ -97,12 +87,6 @@ class ProcessCluster:
             if fake.worker == 0 and fake.slice in self._busy:
                 self._nodes[number].hold({"TPU": fake.chips}, SOMEBODY)
 
-    def _start_slice(self, slices: Slices, half: bool = False) -> list[int]:
-        """The next one. Half: without its last host."""
-        hosts = fake_slices.hosts_in(slices, self._slices)
-        self._slices += 1
-        return [self._start_worker(host) for host in (hosts[:-1] if half else hosts)]
-
     def _start_worker(self, fake: fake_slices.FakeHost | None = None, tier: str = "") -> int:
         amounts = {"CPU": float(self.shape.cpus_per_node)}
         labels = {TIER_LABEL: tier} if tier else {}
@@ -115,12 +99,6 @@ class ProcessCluster:
         self._tiers[number] = tier
         self._start(number, amounts, labels, environment)
         return number
-
-    def _next_number(self) -> int:
-        """Taken at once: two faults may add a node at the same time."""
-        with self._numbering:
-            self._last += 1
-            return self._last
 
     def _start(
         self, number: int, amounts: Mapping[str, float], labels: Mapping[str, str], environment: Mapping[str, str]
@@ -169,85 +147,26 @@ class ProcessCluster:
 
     # -- nodes
 
-    def nodes(self) -> list[Node]:
-        """A node that was sent SIGTERM or SIGKILL, or that has ended, is no longer in the book."""
-        known = sorted(self._nodes.items())
-        return [self.node(number) for number, node in known if not node.leaving and node.running()]
-
-    def node(self, number: int) -> Node:
-        process, fake = self._known(number), self._fakes.get(number)
-        usable = fake is not None and not fake.wrong and fake.slice not in self._busy
-        name = fake.slice if fake is not None and usable else ""
-        host = None if fake is None else fake_slices.place_of(fake, self._slices)
-        return Node(number, process.node_id, name, self._tiers[number], host)
-
-    def add_node(self) -> Node:
-        return self._joined([self._start_worker()])[0]
-
-    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
-        slices = self.shape.slices
-        if slices is None:
-            return self._joined([self._start_worker(tier=tier)])
-        if slice_ is None:
-            return self._joined(self._start_slice(slices))
-        there = {self._fakes[node.number].worker for node in self.nodes() if node.slice == slice_name(slice_)}
-        return self._joined([self._start_worker(fake_slices.lacking(slices, slice_, self._slices, there))])
-
-    def _known(self, number: int) -> NodeProcess:
+    def _worker(self, number: int) -> NodeProcess:
         if self._closing.is_set():
             raise ClusterError(f"cluster {self.id} is closed: start another one")
         if number not in self._nodes:
-            have = ", ".join(map(str, sorted(self._nodes)))
-            raise ClusterError(f"there is no node {number}: this cluster has started {have}")
+            raise self._unknown(number)
         return self._nodes[number]
-
-    def newcomers(self) -> list[Node]:
-        return []
-
-    def check_shared(self, directory: str) -> None:
-        """They are all on this machine."""
 
     def pids(self, number: int) -> list[int]:
         """There is no head."""
-        return sorted(marked.find(self._known(number).mark)) if number else []
+        return sorted(marked.find(self._worker(number).mark)) if number else []
 
     # -- faults
 
-    def kill_process(self, node_id: str, pid: int) -> None:
-        marked.send([pid], signal.SIGKILL)
-
-    def process_gone(self, node_id: str, pid: int) -> bool:
-        return marked.gone(pid)
-
-    def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
-        node = self._known(number)
-        try:
-            return self._signal(node, sig)
-        except marked.ProcessesRemain as error:
-            raise ClusterError(f"node {number}: {error}") from error
-
-    def _signal(self, node: NodeProcess, sig: signal.Signals) -> list[int]:
-        if sig == signal.SIGTERM:
-            node.leaving = True
-            return marked.send([node.process.pid] if node.running() else [], sig)
-        if sig == signal.SIGKILL:
-            node.leaving = True
-            killed = marked.kill_all(node.mark)
-            node.process.wait()
-            return killed
-        if sig == signal.SIGSTOP:
-            return marked.stop_all(node.mark)
-        if sig == signal.SIGCONT:
-            return marked.send(self.pids(node.number), sig)
-        raise ClusterError(f"a node takes SIGTERM, SIGKILL, SIGSTOP or SIGCONT, not {sig.name}")
-
     def drain_node(self, number: int, deadline_s: float) -> None:
-        self._known(number).drain(deadline_s)
+        self._worker(number).drain(deadline_s)
 
     # -- the registry
 
     def state(self, number: int) -> NodeState:
-        return self._known(number).state()
+        return self._worker(number).state()
 
     def wait_state(self, number: int, state: NodeState, timeout_s: float) -> float:
         began = time.monotonic()

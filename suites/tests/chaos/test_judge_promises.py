@@ -218,7 +218,7 @@ BROKEN: list[tuple[str, str, dict[str, Any], str]] = [
         "sample-accounting: attempt 1 ended preempted (log record 3) by a hold",
     ),
     ("metrics-of-any-rank", "spare-node", {}, "truthful-ending: log record 46 ends the run with"),
-    ("resize-asks-for-no-checkpoint", "node-added", {"checkpoint_every": 400}, "grow-back: "),
+    ("resize-asks-for-no-checkpoint", "node-added", {}, "grow-back: "),
     ("commits-with-the-metrics-of-any-rank", "worker-crash", {"sharded": True}, "truthful-ending: log record "),
     ("budgets-recorded-as-0", "worker-crash", {}, "truthful-ending: log record 1 has max_"),
     ("error-names-another-budget", "worker-crash-beyond-budget", {}, "failure-budget: the run failed ("),

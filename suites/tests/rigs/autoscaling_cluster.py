@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from shaketable.clusters.local import node as nodes_
-from shaketable.clusters.local.cluster import HEAD, LocalCluster
+from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.ports import free_port
 from shaketable.clusters.machine import own_ip
+from shaketable.clusters.own_nodes import HEAD
 from shaketable.clusters.protocol import Shape
 
 HEAD_TYPE, WORKER_TYPE = "ray.head.default", "worker"
