@@ -52,7 +52,8 @@ class TorchBackend(Backend):
     echo_types: ClassVar[frozenset[str]] = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
 
     framework: str = "torch"
-    preload: tuple[str, ...] = ("torch", "torch.distributed", "torch.nn.parallel")
+    # the last is what any optimizer imports when it is made, which takes longer than the rest of a restart
+    preload: tuple[str, ...] = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
     backend: str | None = None
     timeout_s: float = 1800.0
 

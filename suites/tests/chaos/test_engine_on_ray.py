@@ -21,8 +21,6 @@ from shaketable.clusters.local.pool import ClusterPool
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SHORT = {"job_config": "{steps: 16, step_s: 0.02}"}
 ON_PROCESSES = {**SHORT, "cluster": "processes"}
-# a fixed number: rank 1 is there however busy the machine
-ON_RAY = {**SHORT, "nodes": "2", "num_workers": "2"}
 pytestmark = pytest.mark.xdist_group("engine-on-ray")
 
 
@@ -38,7 +36,7 @@ def test_a_crash_that_does_not_happen_makes_the_experiment_invalid(
 ) -> None:
     monkeypatch.setattr(FAULTS["sigkill_worker"], "inject", lambda self, scene, hit: None)
     monkeypatch.setattr(FAULTS["sigkill_worker"], "observe_within_s", 3.0)
-    judgement = toolkit.run_file(EXPERIMENTS / "worker-crash.yaml", variables=ON_RAY, folder=tmp_path, pool=pool)
+    judgement = toolkit.run_file(EXPERIMENTS / "worker-crash.yaml", variables=ON_PROCESSES, folder=tmp_path, pool=pool)
     assert judgement.verdict == "INVALID", judgement.reason
     assert "no evidence that it landed" in judgement.reason
 

@@ -38,8 +38,7 @@ from shaketable.suites.tests.rigs.subject_rig import Trial, charges, of_kind
 JOB_CONFIG = {"steps": 16, "step_s": 0.1}
 ALL_STEPS = list(range(1, 17))
 BUNDLED, ON_RAY, RAY_TRAIN = ("bundled", "processes"), ("bundled", "local"), ("ray-train", "local")
-SUBJECTS = (BUNDLED, RAY_TRAIN)
-# Minutes each with Ray Train; its whole history in the ordinary tests, the rest in `nox -s on_demand`.
+# A minute each with Ray Train: `nox -s on_demand`. The ordinary tests have an own job under it.
 RAY_TRAIN_IN_TIME = pytest.param(*RAY_TRAIN, marks=pytest.mark.on_demand)
 SUBJECTS_IN_TIME = (BUNDLED, RAY_TRAIN_IN_TIME)
 Launcher = Callable[..., Trial]
@@ -82,7 +81,7 @@ def finished(trial: Trial) -> list[AnyEvent]:
     return trial.collector.finish()
 
 
-@pytest.mark.parametrize(("subject", "kind"), SUBJECTS)
+@pytest.mark.parametrize(("subject", "kind"), SUBJECTS_IN_TIME)
 def test_a_run_without_faults_leaves_a_whole_history_and_checkpoints_that_can_be_read_back(
     subject: str, kind: str, trial: Launcher, clusters: Callable[[str], Cluster]
 ) -> None:

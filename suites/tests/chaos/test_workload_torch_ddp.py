@@ -3,6 +3,7 @@ nobody: it is collected only where torch is installed."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import multiprocessing
 import queue
@@ -16,6 +17,7 @@ import pytest
 from shaketable.chaos.history.events import Event, Resumed, Stepped
 from shaketable.chaos.workloads import torch_ddp
 from shaketable.chaos.workloads.torch_ddp import DdpConfig
+from shaketable.runtime.backends.torch import TorchBackend
 from shaketable.suites.tests.rigs.workload_rig import RankSession, Rig
 
 CONFIG = {"steps": 6, "step_s": 0.0}
@@ -43,8 +45,8 @@ def one_rank(folder: Path, rank: int, world_size: int, attempt: int, steps: int,
 
 def serve(orders: Any, results: Any) -> None:
     """A process that imports torch once, which takes seconds, and forks the ranks of one attempt after the other."""
-    import torch.distributed  # noqa: F401
-
+    for name in TorchBackend().preload:
+        importlib.import_module(name)
     fork = multiprocessing.get_context("fork")
     while (order := orders.get()) is not None:
         folder, world_size, number, steps = order

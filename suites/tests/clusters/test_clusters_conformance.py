@@ -62,17 +62,19 @@ def test_a_node_that_thaws_after_ray_gave_it_up_ends_by_itself(cluster: LocalClu
     )
 
 
+@pytest.fixture(scope="module")
+def theirs(cluster: LocalCluster) -> LocalCluster:
+    """The same, as whoever attaches to it sees it."""
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def attached(theirs: LocalCluster) -> Iterator[AttachedCluster]:
+    with AttachedCluster(theirs.address, Shape(nodes=1)) as attached:
+        yield attached
+
+
 class TestAttached:
-    @pytest.fixture(scope="class")
-    def theirs(self) -> Iterator[LocalCluster]:
-        with LocalCluster(Shape(nodes=1), environment=QUICK_TO_NOTICE) as theirs:
-            yield theirs
-
-    @pytest.fixture(scope="class")
-    def attached(self, theirs: LocalCluster) -> Iterator[AttachedCluster]:
-        with AttachedCluster(theirs.address, Shape(nodes=1)) as attached:
-            yield attached
-
     @every_check
     def test_an_existing_cluster_keeps_the_promise_or_says_that_it_is_beyond_ray(
         self, check: Check, attached: AttachedCluster, theirs: LocalCluster

@@ -64,13 +64,13 @@ def test_five_repeats_of_each_are_the_fewest_that_can_say_something() -> None:
 def test_the_chance_is_that_of_the_most_extreme_figure_of_all() -> None:
     """With 22 figures of pure noise, one of them is often far off; that is no news."""
     alarms = 0
-    for seed in range(20):
+    for seed in range(6):
         dice = random.Random(seed)
         places = [(build, number) for build in ("old", "new") for number in range(5)]
         figures = [{place: dice.lognormvariate(0, 0.1) for place in places} for _ in range(22)]
         alarms += min(chances(figures)) <= 0.05
-    # 1 is expected; with a chance for each figure alone nearly all 20 would be
-    assert alarms <= 5
+    # none or 1 is expected; with a chance for each figure alone nearly all 6 would be
+    assert alarms <= 2
 
 
 def test_figures_that_are_always_the_same_are_no_change() -> None:

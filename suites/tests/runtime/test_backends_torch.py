@@ -1,7 +1,11 @@
-"""The rendezvous store of torch.distributed listens where it is told to, and nowhere else."""
+"""The rendezvous store of torch.distributed listens where it is told to, and nowhere else; what is imported before the
+fork is all that a step needs."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -35,3 +39,29 @@ def test_a_peer_finds_the_store() -> None:
     peer = TCPStore("127.0.0.1", store.port, 2, False, timedelta(seconds=10), wait_for_workers=False)
     peer.set("key", "value")
     assert store.get("key") == b"value"
+
+
+FIRST_STEP = """
+import importlib, os, sys
+from shaketable.runtime.backends.torch import TorchBackend
+for name in TorchBackend().preload:
+    importlib.import_module(name)
+threads = len(os.listdir("/proc/self/task"))
+before = set(sys.modules)
+import torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+print(threads, *sorted(name for name in set(sys.modules) - before if name.startswith("torch")))
+"""
+
+
+def test_a_first_step_imports_next_to_nothing_more_of_torch_and_there_is_one_thread_to_fork() -> None:
+    """An optimizer imports torch's compiler when it is made: a thousand modules, seconds, in each worker of each
+    attempt."""
+    command = [sys.executable, "-c", FIRST_STEP]
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=alone)
+    threads, *imported = done.stdout.split()
+    assert threads == "1" and len(imported) < 10, imported
