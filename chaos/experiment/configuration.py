@@ -17,6 +17,7 @@ from shaketable.chaos.chain import ChainConfig
 from shaketable.chaos.constraints import Workers, checked, checked_all, fields_of, is_text
 from shaketable.chaos.errors import ExperimentError, nearest
 from shaketable.chaos.exact import ExactConfig
+from shaketable.chaos.experiment import documents
 from shaketable.chaos.experiment.job_lookup import check_job
 from shaketable.chaos.job_kinds import is_bundled, is_command
 from shaketable.chaos.plan import ATTACH, OWN_JOB_KEYS, Configuration, Expect
@@ -80,7 +81,7 @@ def _read(key: str, value: Any, where: str) -> Any:
     if not isinstance(value, str) or key not in HINTS or is_text(HINTS[key]):
         return value
     try:
-        return yaml.safe_load(value)
+        return documents.parsed(value)
     except yaml.YAMLError as error:
         raise ExperimentError(f"{where}: {value!r} is not YAML: {' '.join(str(error).split())}") from error
 

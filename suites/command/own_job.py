@@ -15,6 +15,7 @@ import typer
 import yaml
 from typer.core import TyperCommand
 
+from shaketable.chaos.experiment import documents
 from shaketable.suites.gate.catalogue import UsageError
 
 META = "shaketable.own_command"
@@ -62,7 +63,7 @@ def _content(config: Path | None) -> dict[str, Any]:
         if config.stat().st_size > MAX_CONFIG_BYTES:
             raise UsageError(f"--config {config}: larger than {MAX_CONFIG_BYTES >> 20} MiB")
         # JSON is YAML
-        content = yaml.safe_load(config.read_text())
+        content = documents.parsed(config.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--config {config}: cannot be read: {error}") from None
     except yaml.YAMLError as error:

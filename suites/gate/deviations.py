@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from shaketable.chaos.experiment import documents
 from shaketable.chaos.experiment import file as experiment_file
 from shaketable.chaos.history.events import AnyEvent
 from shaketable.chaos.history.view import History
@@ -73,7 +74,7 @@ def recorded(subject: str, version: str) -> tuple[Deviation, ...]:
     if not path.is_file():
         return ()
     try:
-        file = msgspec.convert(yaml.safe_load(path.read_text()), _File)
+        file = msgspec.convert(documents.parsed(path.read_text()), _File)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
     for problem in _problems(file, path):

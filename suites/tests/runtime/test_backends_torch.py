@@ -3,6 +3,7 @@ fork is all that a step needs."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+    pytest.mark.xdist_group("torch-here"),
+]
 
 
 def listening(port: int) -> list[str]:

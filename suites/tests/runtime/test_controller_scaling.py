@@ -21,7 +21,7 @@ from shaketable.runtime.storage.file import File
 from shaketable.suites.tests.rigs.controller_world import AT_ONCE, opened, settings
 from shaketable.suites.tests.rigs.log_examples import committed, started
 
-FEW, MANY = 512, 8192
+FEW, MANY = 256, 4096
 MEASUREMENTS = 8
 # what comes before the last `yield` is not measured, nor is what follows it
 Story = Callable[[int], Iterator[None]]

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections import namedtuple
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-torch = pytest.importorskip("torch")
+from shaketable.runtime import session
+from shaketable.runtime.context import TrainContext
+from shaketable.runtime.session import SessionError
 
-from shaketable.runtime import session  # noqa: E402
-from shaketable.runtime import torch as prepared  # noqa: E402
-from shaketable.runtime.context import TrainContext  # noqa: E402
-from shaketable.runtime.session import SessionError  # noqa: E402
+if TYPE_CHECKING:
+    import torch
 
+    from shaketable.runtime import torch as prepared
+
+# one worker of the test run imports it
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+    pytest.mark.xdist_group("torch-here"),
+]
 Pair = namedtuple("Pair", ["x", "y"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Not while tests are collected, which every worker of the test run does."""
+    for name, module in (("torch", "torch"), ("prepared", "shaketable.runtime.torch")):
+        globals()[name] = importlib.import_module(module)
 
 
 @pytest.fixture
