@@ -1,5 +1,4 @@
-"""The engine with the real subject: what is Ray's matter on Ray, the rest on processes, which take seconds. The gate
-runs whole experiments on Ray."""
+"""The engine with the real subject, on processes, which take seconds. The gate runs whole experiments on Ray."""
 
 import os
 import subprocess
@@ -21,7 +20,6 @@ from shaketable.clusters.local.pool import ClusterPool
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SHORT = {"job_config": "{steps: 16, step_s: 0.02}"}
 ON_PROCESSES = {**SHORT, "cluster": "processes"}
-pytestmark = pytest.mark.xdist_group("engine-on-ray")
 
 
 def test_a_worker_crash_passes_and_is_judged_the_same_from_its_history(pool: ClusterPool, tmp_path: Path) -> None:
@@ -53,6 +51,7 @@ def test_shake_takes_a_function_of_the_test_and_gives_its_metrics(pool: ClusterP
     result = shake(
         train,
         {"epochs": 8},
+        cluster="processes",
         num_workers=2,
         nodes=2,
         faults=[sigkill_worker(rank(1), at=step(3))],
