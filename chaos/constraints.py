@@ -64,6 +64,7 @@ class QuarantineSettings(TypedDict, total=False):
     for_s: Duration
 
 
+# as the runtime has them, which nothing in chaos imports but its subjects
 Account = Literal["max_failures", "max_preemption_failures", "max_start_failures"]
 TIER = "{name: spot, nodes: 2, max_failures: 1}"
 QUARANTINE = "{failures: 2, for_s: 30}"

@@ -10,11 +10,12 @@ import functools
 import importlib
 from typing import Literal, Protocol
 
+from shaketable.chaos.constraints import Account
+
 FAILURES = "max_failures"
 PREEMPTIONS = "max_preemption_failures"
 STARTS = "max_start_failures"
 
-Account = Literal["max_failures", "max_preemption_failures", "max_start_failures"]
 # agent: the worker, and the lease of its place with it. The node is still there.
 Loss = Literal["worker", "agent", "node", "driver", "checkpoint", "storage", "everything", "nothing"]
 # killed: gone at once. announced: goes after a notice. frozen: neither dies nor answers, and may go on later.

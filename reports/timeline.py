@@ -290,7 +290,7 @@ def _node(clock: _Clock, label: str, node_id: str) -> Lane:
         Span(
             clock.s(e),
             min(clock.end_s, clock.s(e) + e.until_s - e.at_s),
-            "aside",
+            "quarantined",
             "quarantined",
             f"{label} quarantined for {e.until_s - e.at_s:.0f} s: it failed {e.failures} times",
             record=clock.line(e),

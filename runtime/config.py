@@ -199,7 +199,7 @@ class RunConfig:
     * `heartbeat_timeout_s`: silence after which an agent is lost.
     * `driver_lease_s`: time without its driver after which an agent ends.
     * `fence_check_s`: between two looks for a newer driver.
-    * `hold_timeout_s`: for all ranks to stop at one report.
+    * `hold_timeout_s`: for all ranks to stop at one report; and from a notice to the deadline, if no end is announced.
     * `finish_uploads_s`: for the uploads of an attempt that has ended.
     * `commit_timeout_s`: until ranks are named that have not passed a checkpoint's report.
     * `start_settle_s`: to wait for agents that are starting, at the first start.

@@ -32,7 +32,7 @@ RECLAIMED = 0.06
 PATIENT = 0.05
 # count charges over a time only
 WINDOWED = 0.06
-# have nodes that fail again and again, and are set aside
+# have nodes that fail again and again, and are quarantined
 FLAPPING = 0.06
 # have drivers that are stopped and go on later, in the place of some that end
 STOPPED = 0.06

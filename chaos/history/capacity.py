@@ -1,6 +1,6 @@
 """How many workers there was room for, over time: nodes that have joined, less those that have left or that a
-fault has taken (a frozen or draining node holds nobody, long before Ray says so), or that the run has set aside for
-a while. One worker a node; on TPU only whole slices have room."""
+fault has taken (a frozen or draining node holds nobody, long before Ray says so), or that the run has
+quarantined. One worker a node; on TPU only whole slices have room."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHANGES = frozenset({NodeJoined, NodeLeft, FaultHealed, FaultInjected})
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Of a node that was set aside: its beginning, or its end (`over`)."""
+    """Of a node that was quarantined: its beginning, or its end (`over`)."""
 
     at_s: float
     node: int
@@ -91,10 +91,10 @@ def room_at(history: History, at_s: float) -> int:
 
 def _rests(history: History) -> Iterator[Rest]:
     number = {node.node_id: node.node for node in history.nodes}
-    for aside in history.of(QuarantinedNode):
-        if aside.node_id in number and aside.until_s > aside.at_s:
-            yield Rest(aside.at_s, number[aside.node_id], over=False)
-            yield Rest(aside.until_s, number[aside.node_id], over=True)
+    for quarantined in history.of(QuarantinedNode):
+        if quarantined.node_id in number and quarantined.until_s > quarantined.at_s:
+            yield Rest(quarantined.at_s, number[quarantined.node_id], over=False)
+            yield Rest(quarantined.until_s, number[quarantined.node_id], over=True)
 
 
 def _changes(history: History) -> Iterator[NodeJoined | NodeLeft | FaultInjected | FaultHealed]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar, get_args
 
-from shaketable.chaos.fault_kinds import Account, Cause, Loss, Manner
+from shaketable.chaos.constraints import Account
+from shaketable.chaos.fault_kinds import Cause, Loss, Manner
 from shaketable.chaos.history.events import Needs
 from shaketable.chaos.injection.scene import Drivers, Scene
 from shaketable.chaos.injection.simulated_scene import SimulatedScene

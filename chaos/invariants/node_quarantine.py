@@ -1,5 +1,5 @@
 """Which nodes a run may not use for a while, because attempts kept failing on them: counted anew from the endings and
-from what the run was configured with, and held against what it set aside and what it used. A part of failure-budget.
+from what the run was configured with, and held against what it quarantined and what it used. A part of failure-budget.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEFAULTS = {"failures": 3, "within_s": 3600.0, "for_s": 1800.0}
 
 
 def wrong_node_quarantine(history: History) -> str | None:
-    """A node that was used while it had to rest, or that was set aside without need or for another time."""
+    """A node that was used while it had to rest, or that was quarantined without need or for another time."""
     if not any(launch.configuration.node_quarantine for launch in history.driver_lives):
         return None
     book = _Book()

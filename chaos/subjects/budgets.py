@@ -10,12 +10,12 @@ from shaketable.runtime.config import FailureConfig, Quarantine, Tier
 
 
 def failure_config(configuration: Configuration) -> FailureConfig:
-    aside = configuration.node_quarantine
+    quarantine = configuration.node_quarantine
     common: dict[str, Any] = {
         "max_start_failures": configuration.max_start_failures,
         "max_failures_without_progress": configuration.max_failures_without_progress,
         "budget_window_s": configuration.budget_window_s,
-        "node_quarantine": None if aside is None else Quarantine(**aside),
+        "node_quarantine": None if quarantine is None else Quarantine(**quarantine),
     }
     if not configuration.tiers:
         return FailureConfig(

@@ -61,7 +61,7 @@ def broken(commit: Committed, reason: str) -> CheckpointProbed:
     return CheckpointProbed(checkpoint=commit.checkpoint, index=commit.index, ok=False, reason=reason)
 
 
-def set_aside(checkpoint: str, files: list[str]) -> CheckpointProbed:
+def quarantined(checkpoint: str, files: list[str]) -> CheckpointProbed:
     """Of one that the run has given up as corrupt: which of its files are still there."""
     index = int(checkpoint.partition("-")[0])
     return CheckpointProbed(checkpoint=checkpoint, index=index, ok=False, reason="quarantined", files=files)

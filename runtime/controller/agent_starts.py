@@ -12,7 +12,7 @@ from shaketable.runtime.controller.events import UnitId
 @dataclass(slots=True)
 class AgentStarts:
     """A round of a node is over once a unit on it fails for the second time. `in_a_row`: the rounds of all nodes since
-    any agent came up; `avoided`: nodes that are left aside, and until when."""
+    any agent came up; `avoided`: nodes that are not used for a while, and until when."""
 
     in_a_row: int = 0
     avoided: dict[str, float] = field(default_factory=dict)

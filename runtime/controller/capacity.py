@@ -8,19 +8,30 @@ in place; what is asked at every event is kept up to date with every change, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from shaketable.runtime.controller.events import AgentId, NodeView, UnitId
 from shaketable.runtime.controller.unit_index import Unit, UnitIndex
 
-__all__ = ["Capacity", "Unit"]
+__all__ = ["Capacity", "Rest", "Unit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Of a node that is not used for a while: until when, and why. `quarantined`: attempts kept failing on it;
+    `avoided`: it starts no agents."""
+
+    why: Literal["quarantined", "avoided"]
+    until_s: float
 
 
 class Capacity:
     """The units leased or asked for, the nodes as Ray shows them, and the nodes that are suspect.
 
     `view` counts the changes of any node's state; `unit_index` has the units by what they are now; `skipped` says of
-    slices that there are why they do not count, for the record of decisions; `aside` has the nodes that are not to be
-    used, and until when: to be left like those that have been announced to go.
+    slices that there are why they do not count, for the record of decisions; `resting` has the nodes that are not used
+    for a while: to be left like those that have been announced to go.
     """
 
     def __init__(self, agents_per_unit: int = 1, *, fixed: bool = False) -> None:
@@ -30,7 +41,7 @@ class Capacity:
         self.suspects: set[str] = set()
         self.view = 0
         self.skipped: tuple[str, ...] = ()
-        self.aside: Mapping[str, float] = {}
+        self.resting: Mapping[str, Rest] = {}
         self._unusable: set[str] = set()
         self._unavailable: set[str] = set()
         # in Ray's last view
@@ -163,10 +174,10 @@ class Capacity:
         self.view += bool(changed)
         return sorted(agent for name in died for agent in self._warm_on.get(name, ()))
 
-    def set_aside(self, nodes: Mapping[str, float]) -> None:
+    def rest(self, nodes: Mapping[str, Rest]) -> None:
         """These nodes, and no others."""
-        changed = self.aside.keys() ^ nodes.keys()
-        self.aside = nodes
+        changed = self.resting.keys() ^ nodes.keys()
+        self.resting = nodes
         for node_id in changed:
             self._judge(node_id)
 
@@ -216,7 +227,7 @@ class Capacity:
 
     def _judge(self, node_id: str) -> None:
         """Something is known about the node: count the units on it anew if that changes what they are."""
-        unusable = self.draining(node_id) or node_id in self.aside
+        unusable = self.draining(node_id) or node_id in self.resting
         unavailable = unusable or self.dead(node_id) or node_id in self.suspects
         more_unusable, more_unavailable = (
             unusable - (node_id in self._unusable),

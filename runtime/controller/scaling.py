@@ -44,13 +44,13 @@ def _units(capacity: Capacity, world_size: int) -> tuple[Unit, ...]:
 
 def _because(capacity: Capacity, reason: str, now: float) -> str:
     """With the slices and the nodes that there are and that do not count."""
-    return "; ".join((reason, *capacity.skipped, *set_aside(capacity, now)))
+    return "; ".join((reason, *capacity.skipped, *resting(capacity, now)))
 
 
-def set_aside(capacity: Capacity, now: float) -> list[str]:
+def resting(capacity: Capacity, now: float) -> list[str]:
     """In words, one node each."""
-    there = ((node, until_s) for node, until_s in capacity.aside.items() if not capacity.dead(node))
-    return [f"node {node[:8]} is set aside for another {until_s - now:.0f} s" for node, until_s in there]
+    there = ((node, rest) for node, rest in capacity.resting.items() if not capacity.dead(node))
+    return [f"node {node[:8]} is {rest.why} for another {rest.until_s - now:.0f} s" for node, rest in there]
 
 
 def decide_start(

@@ -6,7 +6,7 @@ somebody else's at the same number (docs/architecture.md, "Run log").
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -15,7 +15,7 @@ from shaketable.runtime.storage.file import File
 SCHEMA = 1
 
 Account = Literal["max_failures", "max_preemption_failures", "max_start_failures"]
-ACCOUNTS: tuple[Account, ...] = ("max_failures", "max_preemption_failures", "max_start_failures")
+ACCOUNTS: tuple[Account, ...] = get_args(Account)
 Cause = Literal[
     "finished",
     "worker_error",

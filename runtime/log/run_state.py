@@ -44,8 +44,8 @@ _NO_EVIDENCE_OF_START = ("driver_lost", "interrupted", "preempted", "checkpoint_
 class RunState(msgspec.Struct, frozen=True):
     """What the log says about the run. `spent` counts charges since the run was last reopened after a failure, or moved
     to another tier; `commits` are those to resume from, oldest first: neither deleted nor quarantined; `deleted` names
-    those whose files may still need deleting; `aside` has the nodes that were set aside since the run was last
-    reopened, and until when (wall clock)."""
+    those whose files may still need deleting; `node_quarantines` has the nodes that were quarantined since the
+    run was last reopened, and until when (wall clock)."""
 
     next_number: int = FIRST_NUMBER
     term: int = 0
@@ -60,7 +60,7 @@ class RunState(msgspec.Struct, frozen=True):
     counted_from: int = 0
     # and before the last move to another tier, if that was later
     tier_from: int = 0
-    aside: dict[str, float] = {}
+    node_quarantines: dict[str, float] = {}
     # the name of the tier that the run has moved to; empty: it is on the first
     tier: str = ""
     # every attempt ends once, none starts before: only the last can be
@@ -206,7 +206,7 @@ def _opened(state: RunState, record: Opened) -> RunState:
         tier="",
         counted_from=len(state.ended),
         tier_from=len(state.ended),
-        aside={},
+        node_quarantines={},
     )
 
 
@@ -283,8 +283,8 @@ def _node_quarantined(state: RunState, record: NodeQuarantined) -> RunState:
     _check_no_open_attempt(state, record)
     if not state.ended or not blames(state.ended[-1], record.node_id):
         _refuse(state, record, f"the attempt that ended last was no failure of node {record.node_id}")
-    aside = {**state.aside, record.node_id: record.until_s}
-    return replace(state, next_number=state.next_number + 1, aside=aside)
+    quarantines = {**state.node_quarantines, record.node_id: record.until_s}
+    return replace(state, next_number=state.next_number + 1, node_quarantines=quarantines)
 
 
 def _tier_changed(state: RunState, record: TierChanged) -> RunState:

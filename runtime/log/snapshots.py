@@ -21,7 +21,7 @@ from shaketable.runtime.storage.store import RunPath
 
 # below the directory of a run
 SNAPSHOTS = "snapshots"
-SCHEMA = 1
+SCHEMA = 2
 # records between two of them; and a fiftieth of the log, or writing them would cost more than it saves
 LEAST = 500
 _SHARE = 50

@@ -20,7 +20,7 @@ BROKEN_BY: Mapping[str, tuple[str, ...]] = {
     "demand-1": ("lost-unit-counted", "lost-agent-never-replaced"),
     "notice-1": ("left-without-a-hold", "notice-ignored"),
     "notice-2": ("replacement-not-awaited", "left-without-a-hold"),
-    "notice-3": ("notice-window-ignored",),
+    "notice-3": ("notice-window-ignored", "deadline-put-off-at-every-look"),
     "budget-1": ("charged-twice", "error-not-charged"),
     "budget-2": (
         "budget-off-by-one",

@@ -24,7 +24,7 @@ from shaketable.chaos.simulation.subject.driver import SimulatedDriver
 from shaketable.chaos.simulation.subject.given import RUN, Given, given
 from shaketable.chaos.simulation.subject.storage import NotRestored, SimulatedRecords, SimulatedSnapshots
 from shaketable.chaos.simulation.subject.world import Chance, Pace, World
-from shaketable.chaos.subjects.probing import set_aside
+from shaketable.chaos.subjects.probing import quarantined
 from shaketable.clusters.simulated.cluster import SimulatedCluster
 from shaketable.clusters.simulated.nodes import SliceKind
 from shaketable.clusters.simulated.virtual_time import Timeline
@@ -219,7 +219,7 @@ class SimulatedRun:
         stored = self.world.checkpoints.files
         return [
             *found,
-            *(set_aside(name, sorted(stored.get(name, ()))) for name in (state.quarantined if state else ())),
+            *(quarantined(name, sorted(stored.get(name, ()))) for name in (state.quarantined if state else ())),
         ]
 
     def commits(self) -> list[str]:

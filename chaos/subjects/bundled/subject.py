@@ -14,7 +14,7 @@ import msgspec
 
 from shaketable.chaos.history.events import AnyEvent, CheckpointProbed, Committed, LogRecord
 from shaketable.chaos.subjects.launching import start_driver
-from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed, set_aside
+from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed, quarantined
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.runtime.agent.stacks import STACKS
 from shaketable.runtime.checkpoints.node_cache import restore
@@ -49,7 +49,7 @@ class Bundled:
         except UNREADABLE as error:
             return [broken(commit, f"the run log cannot be read: {error}") for commit in committed(events)]
         probes = [_probe(run, state, commit, digests) for commit in _commits(events, state)]
-        return [*probes, *(set_aside(name, _files_of(run, name)) for name in state.quarantined)]
+        return [*probes, *(quarantined(name, _files_of(run, name)) for name in state.quarantined)]
 
     def files_left(self, storage_path: str, name: str) -> list[str]:
         run = locate_run(storage_path, name)

@@ -60,11 +60,11 @@ def _threat(m: Model, attempt: Attempt) -> Threat:
 
 def _flee(m: Model, threat: Threat) -> None:
     """Leave nodes that have been announced to go, before they do."""
-    end = threat.deadline_s
-    deadline = max(m.now, m.now + m.settings.config.hold_timeout_s if end is None else end - _RECLAIM_MARGIN_S)
-    m.do(ev.NotifyPreemption(m.live.number, deadline, threat.nodes))
     attempt = m.live
-    hold, attempt.noticed_s = attempt.hold, m.now if attempt.noticed_s is None else attempt.noticed_s
+    attempt.noticed_s = m.now if attempt.noticed_s is None else attempt.noticed_s
+    deadline = max(m.now, _deadline_s(m, threat, attempt.noticed_s))
+    m.do(ev.NotifyPreemption(attempt.number, deadline, threat.nodes))
+    hold = attempt.hold
     if hold is None and m.now < (until_s := _put_off_until_s(m, threat, attempt.noticed_s, deadline)):
         m.timer("notices", until_s)
     elif hold is None:
@@ -72,6 +72,14 @@ def _flee(m: Model, threat: Threat) -> None:
     elif hold.reason != "preempted" or hold.detail != threat.detail:
         hold.reason, hold.detail = "preempted", threat.detail
         m.timer("hold", deadline)
+
+
+def _deadline_s(m: Model, threat: Threat, noticed_s: float) -> float:
+    """A moment before the announced end. Where none is announced: so long after the first notice, however often the
+    nodes are looked at meanwhile."""
+    if threat.deadline_s is None:
+        return noticed_s + m.settings.config.hold_timeout_s
+    return threat.deadline_s - _RECLAIM_MARGIN_S
 
 
 def _put_off_until_s(m: Model, threat: Threat, noticed_s: float, deadline: float) -> float:

@@ -57,13 +57,13 @@ def _on(nodes: tuple[str, ...]) -> str:
 
 
 def _avoid(m: Model, nodes: tuple[str, ...]) -> None:
-    """A node on which no agent comes up is left for a while, if there is another. (Of slices see `_give_up_slice`.)"""
+    """A node that starts no agents is avoided for a while, if there is another. (Of slices see `_give_up_slice`.)"""
     if m.settings.on_slices or len(nodes) != 1 or m.capacity.warm_on(nodes[0]):
         return
     if m.agent_starts.of(nodes[0]) < _TRIES_PER_NODE or not m.capacity.others(nodes[0]):
         return
     m.agent_starts.avoid(nodes[0], m.now + _AVOIDED_S)
-    m.do(ev.Warn(f"node {nodes[0][:8]} starts no agents; it is left aside for {_AVOIDED_S:.0f} s"))
+    m.do(ev.Warn(f"node {nodes[0][:8]} starts no agents; it is avoided for {_AVOIDED_S:.0f} s"))
     quarantine.look(m)
     leasing.leave_lost_places(m)
     leasing.top_up(m)

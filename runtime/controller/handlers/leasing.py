@@ -23,7 +23,7 @@ def top_up(m: Model) -> None:
     tiers = m.settings.failure.tiers
     labels = {**(m.settings.scaling.label_selector or {}), **(tiers[m.tier].label_selector if tiers else {})}
     selector = tuple(sorted(labels.items()))
-    avoid = tuple(node for node in m.capacity.aside if not m.capacity.dead(node))
+    avoid = tuple(node for node in m.capacity.resting if not m.capacity.dead(node))
     for _ in range(wanted - counted):
         m.do(ev.RequestUnit(m.next_unit, selector, avoid))
         m.capacity.requested(m.next_unit, m.now)

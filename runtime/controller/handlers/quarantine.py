@@ -1,13 +1,14 @@
-"""Nodes that keep failing are set aside for a while (`FailureConfig.node_quarantine`), a slice with any host of it.
+"""Nodes that keep failing are quarantined (`FailureConfig.node_quarantine`), a slice with any host of it.
 Pure.
 
-Which ones, and until when, is folded from the run log, so that the next driver leaves them aside too. They come back by
-themselves: a run that cannot do without them waits, and never for ever.
+Which ones, and until when, is folded from the run log, so that the next driver does not use them either. They come back
+by themselves: a run that cannot do without them waits, and never for ever.
 """
 
 from __future__ import annotations
 
 from shaketable.runtime.controller import events as ev
+from shaketable.runtime.controller.capacity import Rest
 from shaketable.runtime.controller.handlers import leasing
 from shaketable.runtime.controller.model import Model
 from shaketable.runtime.log import records as rec
@@ -21,12 +22,12 @@ def consider(m: Model) -> None:
         return
     last = run.ended[-1]
     node, until_s = last.node_id, last.settled_s + rule.for_s
-    if node is not None and run_state.blames(last, node) and m.wall_s < until_s != run.aside.get(node):
+    if node is not None and run_state.blames(last, node) and m.wall_s < until_s != run.node_quarantines.get(node):
         failures = run.failures_of(node, rule.within_s)
         if failures >= rule.failures:
             m.append(rec.NodeQuarantined(term=run.term, node_id=node, failures=failures, until_s=until_s))
             why = f"{failures} failures within {rule.within_s:g} s"
-            m.do(ev.Warn(f"node {node[:8]} is set aside for {until_s - m.wall_s:.0f} s: {why}"))
+            m.do(ev.Warn(f"node {node[:8]} is quarantined for {until_s - m.wall_s:.0f} s: {why}"))
     look(m)
 
 
@@ -36,12 +37,14 @@ def on_time(m: Model) -> None:
 
 
 def look(m: Model) -> None:
-    """Which are aside now, and when the first of them comes back. Those that start no agents are known to this driver
+    """Which nodes rest now, and when the first of them comes back. Those that start no agents are known to this driver
     only."""
     ahead_s = m.settings.wall_ahead_s
-    recorded = {node: at_s - ahead_s for node, at_s in m.run.aside.items()}
-    both = [*m.agent_starts.avoided.items(), *recorded.items()]
-    aside = {node: at_s for node, at_s in sorted(both, key=lambda each: each[1]) if at_s > m.now}
-    if aside or m.capacity.aside:
-        m.capacity.set_aside(aside)
-        m.timer("quarantine", min(aside.values(), default=None))
+    both = [
+        *((node, Rest("avoided", at_s)) for node, at_s in m.agent_starts.avoided.items()),
+        *((node, Rest("quarantined", at_s - ahead_s)) for node, at_s in m.run.node_quarantines.items()),
+    ]
+    resting = {node: rest for node, rest in sorted(both, key=lambda each: each[1].until_s) if rest.until_s > m.now}
+    if resting or m.capacity.resting:
+        m.capacity.rest(resting)
+        m.timer("quarantine", min((rest.until_s for rest in resting.values()), default=None))

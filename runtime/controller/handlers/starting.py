@@ -23,7 +23,7 @@ def wait(m: Model) -> None:
     m.unit_wait_ends_s = None
     leasing.top_up(m)
     look_for_units(m)
-    if not enough_units(m) and m.capacity.aside:
+    if not enough_units(m) and m.capacity.resting:
         m.do(ev.Warn(_decide(m).reason))
 
 

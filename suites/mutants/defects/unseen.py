@@ -57,6 +57,19 @@ def notice_window_ignored(holding: Any) -> None:
     replace(holding, "_gathering_until_s", lambda original: lambda m, noticed_s, deadline: m.now)
 
 
+@defect(
+    "controller.handlers.holding",
+    tests=CONTROLLER + "test_a_deadline_that_nobody_has_announced_stands_from_the_first_notice_on",
+)
+def deadline_put_off_at_every_look(holding: Any) -> None:
+    """where no end is announced, the deadline moves on with every look at the nodes"""
+
+    def make(original: Any) -> Any:
+        return lambda m, threat, noticed_s: original(m, threat, m.now)
+
+    replace(holding, "_deadline_s", make)
+
+
 @defect("log.run_state", tests=RULES)
 def start_failures_never_end_a_row(fold: Any) -> None:
     """start failures are counted over the whole run, not in a row"""

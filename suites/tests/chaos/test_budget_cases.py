@@ -43,7 +43,7 @@ from shaketable.suites.mutants.patches import applied
 
 pytestmark = pytest.mark.budget
 JOB = "shaketable.workloads:hash_chain"
-ASIDE = {"failures": 2, "within_s": 300.0, "for_s": 60.0}
+QUARANTINE = {"failures": 2, "within_s": 300.0, "for_s": 60.0}
 SLOW = {"step_s": 0.5}
 WATCH = {"hang_timeout_s": 3.0, "first_step_timeout_s": 20.0}
 
@@ -271,17 +271,17 @@ CASES: dict[str, Case] = {
         flapping(8, 16),
         {FAILURES: 2},
         causes=["worker_death", "worker_death", "finished"],
-        configuration={"num_workers": (2, 2), "max_failures": -1, "node_quarantine": ASIDE},
+        configuration={"num_workers": (2, 2), "max_failures": -1, "node_quarantine": QUARANTINE},
     ),
     "a flapping node that nothing can replace": Case(
         flapping(8, 16),
         {FAILURES: 2},
-        configuration={"nodes": 2, "num_workers": (2, 2), "max_failures": -1, "node_quarantine": ASIDE},
+        configuration={"nodes": 2, "num_workers": (2, 2), "max_failures": -1, "node_quarantine": QUARANTINE},
     ),
     "a flapping node and a driver crash": Case(
         [*flapping(8, 16), sigkill_driver(at=step(20, after=1)), relaunch_driver(at=after(2))],
         {FAILURES: 2},
-        configuration={"num_workers": (2, 2), "max_failures": -1, "node_quarantine": ASIDE},
+        configuration={"num_workers": (2, 2), "max_failures": -1, "node_quarantine": QUARANTINE},
     ),
     "a crash loop": Case(
         [],
@@ -362,16 +362,16 @@ def test_a_node_that_nothing_replaces_is_left_in_time(tmp_path: Path) -> None:
     assert notice + 12 - 8 <= ends(result)[0].at_s <= notice + 12, "it trains until then, and loses nothing"
 
 
-def test_a_node_that_is_set_aside_is_used_no_more_and_named(tmp_path: Path) -> None:
+def test_a_node_that_is_quarantined_is_used_no_more_and_named(tmp_path: Path) -> None:
     result = shaken(CASES["a flapping node"], tmp_path)
     assert members(result) == [{1, 2}, {1, 2}, {1, 3}]
-    (aside,) = (each for each in result.events if isinstance(each, NodeQuarantined))
+    (quarantined,) = (each for each in result.events if isinstance(each, NodeQuarantined))
     starts = [
         each.record
         for each in result.events
         if isinstance(each, LogRecord) and each.record["kind"] == "attempt_started"
     ]
-    assert f"node {aside.node_id[:8]} is set aside for another " in starts[-1]["reason"]
+    assert f"node {quarantined.node_id[:8]} is quarantined for another " in starts[-1]["reason"]
 
 
 def test_a_node_that_nothing_can_replace_is_waited_for_and_comes_back_in_its_time(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_a_node_that_nothing_can_replace_is_waited_for_and_comes_back_in_its_tim
     assert 60.0 <= third.at_s - ends(result)[1].at_s <= 65.0
 
 
-def test_the_next_driver_leaves_a_node_aside_too(tmp_path: Path) -> None:
+def test_the_next_driver_does_not_use_a_quarantined_node_either(tmp_path: Path) -> None:
     result = shaken(CASES["a flapping node and a driver crash"], tmp_path)
     assert members(result) == [{1, 2}, {1, 2}, {1, 3}, {1, 3}]
 

@@ -65,16 +65,16 @@ def test_a_fault_without_evidence_says_so() -> None:
     assert landed(unseen)[0].endswith("at step 12, no evidence")
 
 
-def test_a_node_that_was_set_aside_says_so_in_its_lane() -> None:
+def test_a_node_that_was_quarantined_says_so_in_its_lane() -> None:
     events = recorded.node_lost_and_back()
     at_s = events[-1].at_s - 2.0
-    aside = h.NodeQuarantined(
+    quarantined = h.NodeQuarantined(
         term=1, node_id=recorded.NODES[2], failures=3, until_s=at_s + 1800.0, writer="driver", seq=9, at_s=at_s
     )
-    lane = next(lane for lane in drawn([*events, aside]).lanes if lane.label == "node 2")
-    (span,) = (span for span in lane.spans if span.kind == "aside")
+    lane = next(lane for lane in drawn([*events, quarantined]).lanes if lane.label == "node 2")
+    (span,) = (span for span in lane.spans if span.kind == "quarantined")
     assert span.tip == "node 2 quarantined for 1800 s: it failed 3 times"
-    assert span.end_s <= drawn([*events, aside]).duration_s
+    assert span.end_s <= drawn([*events, quarantined]).duration_s
 
 
 def test_a_run_with_tiers_says_what_each_has_cost() -> None:

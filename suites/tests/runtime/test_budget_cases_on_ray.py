@@ -37,7 +37,7 @@ def test_the_case_is_charged_on_ray_as_the_contract_says(name: str, tmp_path: Pa
         assert [end.cause for end in ends(result)] == case.causes
 
 
-def test_a_node_that_is_set_aside_is_used_no_more_on_ray(tmp_path: Path) -> None:
+def test_a_node_that_is_quarantined_is_used_no_more_on_ray(tmp_path: Path) -> None:
     result = shaken(CASES["a flapping node"], tmp_path, cluster="local")
     numbers = members(result)
     assert 2 in numbers[0] and 2 in numbers[1] and numbers[2] == {1, 3}

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shaketable.chaos import constraints, fault_kinds, plan
 from shaketable.runtime.controller import Controller, State, budget
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.controller.scaling import Bounds
 from shaketable.runtime.log.records import (
     ACCOUNTS,
+    Account,
     AnyRecord,
     AttemptEnded,
     Cause,
@@ -43,6 +45,14 @@ SUFFERED: tuple[Cause, ...] = (
 # more of these, or rows stay short
 ROWS: tuple[Cause, ...] = ("start_failed", "start_failed", "interrupted", "preempted")
 limits = st.sampled_from((-1, 0, 1, 2, 3))
+
+
+def test_experiments_know_every_budget_of_the_runtime() -> None:
+    """Nothing in chaos but its subjects imports the runtime, so the names stand twice."""
+    assert get_args(constraints.Account) == get_args(Account)
+    assert {fault_kinds.FAILURES, fault_kinds.PREEMPTIONS, fault_kinds.STARTS} == {*ACCOUNTS}
+    assert {*budget.LIMITS} <= {*constraints.fields_of(plan.Configuration)}
+
 
 # ---- logs as a correct driver writes them
 

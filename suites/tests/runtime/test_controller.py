@@ -224,6 +224,19 @@ def test_further_notices_are_waited_for_half_of_the_time_to_the_deadline_at_most
     assert ev.SetTimer("notices", 3.0) in running(notice_window_s=2.0).handle(ev.NodesChanged(one), 1.0)
 
 
+def test_a_deadline_that_nobody_has_announced_stands_from_the_first_notice_on() -> None:
+    controller = running(notice_window_s=250.0, hold_timeout_s=300.0)
+    one = (ev.NodeView("n0", True, True), ev.NodeView("n1", True))
+    # half of the time: the rest is the checkpoint's
+    assert ev.SetTimer("notices", 151.0) in controller.handle(ev.NodesChanged(one), 1.0)
+    both = (ev.NodeView("n0", True, True), ev.NodeView("n1", True, True))
+    commands = controller.handle(ev.NodesChanged(both), 101.0)
+    assert ev.SetTimer("notices", 151.0) in commands
+    assert ev.NotifyPreemption(1, 301.0, ("n0", "n1")) in commands
+    commands = controller.handle(ev.TimerFired("notices"), 151.0)
+    assert ev.BeginHold(1) in commands and ev.SetTimer("hold", 301.0) in commands
+
+
 def test_a_bug_during_a_preemption_is_still_charged_to_max_failures() -> None:
     controller = running()
     controller.handle(ev.NodesChanged((ev.NodeView("n0", True, True), ev.NodeView("n1", True))), 1.0)

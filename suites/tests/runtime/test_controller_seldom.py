@@ -159,10 +159,10 @@ def test_a_hold_in_which_the_ranks_hang_and_do_not_answer_is_stopped() -> None:
     assert controller.handle(ev.StacksTaken(1, 1, "all_reduce"), 13.1) == []
 
 
-def test_a_node_is_no_longer_set_aside_when_its_time_is_over_whatever_the_run_does() -> None:
+def test_a_node_is_no_longer_quarantined_when_its_time_is_over_whatever_the_run_does() -> None:
     lost = rec.AttemptEnded(term=1, attempt=1, cause="worker_death", account="max_failures", node_id="n9")
-    aside = rec.NodeQuarantined(term=1, node_id="n9", failures=1, until_s=50.0)
-    run = fold(enumerate([log.opened(), log.started(1), lost, aside], 1))
+    quarantined = rec.NodeQuarantined(term=1, node_id="n9", failures=1, until_s=50.0)
+    run = fold(enumerate([log.opened(), log.started(1), lost, quarantined], 1))
     going: tuple[ev.Event, ...] = (ev.WorkerEntered(2, 0), GOING)
     after: dict[State, tuple[ev.Event, ...]] = {
         State.STARTING: (),
@@ -173,9 +173,9 @@ def test_a_node_is_no_longer_set_aside_when_its_time_is_over_whatever_the_run_do
         controller = Controller(settings(bounds=Bounds(1, 1), node_quarantine=Quarantine(1, 99.0, 50.0)), run)
         for event in (ev.Begin(), ev.AgentReady(100, 1, "n0"), *events):
             controller.handle(event, 0.2)
-        assert (controller.state, list(controller.capacity.aside)) == (state, ["n9"])
+        assert (controller.state, list(controller.capacity.resting)) == (state, ["n9"])
         controller.handle(ev.TimerFired("quarantine"), 50.0)
-        assert (controller.state, list(controller.capacity.aside)) == (state, [])
+        assert (controller.state, list(controller.capacity.resting)) == (state, [])
 
 
 def contradicting(controller: Controller) -> Controller:

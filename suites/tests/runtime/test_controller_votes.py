@@ -155,7 +155,7 @@ def test_eight_slots_of_one_bad_node_do_not_end_a_run_while_others_still_start()
     assert controller.state is State.WAITING
 
 
-def test_a_node_that_starts_no_agents_is_left_aside_for_a_while() -> None:
+def test_a_node_that_starts_no_agents_is_avoided_for_a_while() -> None:
     controller = waiting({"bad": 2, "good": 2}, limits=LIMITS)
     for second in (1.0, 2.0):
         for unit in (1, 2):
@@ -167,12 +167,12 @@ def test_a_node_that_starts_no_agents_is_left_aside_for_a_while() -> None:
     assert [each.avoid for each in again if isinstance(each, ev.RequestUnit)] == [()] * 2
 
 
-def test_a_node_on_which_an_agent_works_is_not_left_aside() -> None:
+def test_a_node_on_which_an_agent_works_is_not_avoided() -> None:
     controller = waiting({"n0": 2, "n1": 1}, limits={"max_start_failures": -1})
     controller.handle(ev.AgentReady(7, 1, "n0"), 0.5)
     for second in range(1, 9):
         controller.handle(ev.AgentFailed(2, "no disk"), float(second))
-    assert not controller.capacity.aside
+    assert not controller.capacity.resting
 
 
 def test_a_cluster_on_which_nothing_starts_fails_the_run_and_says_so() -> None:

@@ -1,4 +1,4 @@
-"""Nodes that keep failing: when they are set aside, that the next driver knows, and that nobody waits for ever. And
+"""Nodes that keep failing: when they are quarantined, that the next driver knows, and that nobody waits for ever. And
 what else is counted over a time: budgets with a window."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def crash_on(controller: Controller, node: str, at_s: float) -> list[ev.Command]
     return [*controller.handle(dead, at_s), *controller.handle(ev.WorkersStopped(number, 0), at_s)]
 
 
-def aside(commands: list[ev.Command]) -> list[rec.NodeQuarantined]:
+def quarantines(commands: list[ev.Command]) -> list[rec.NodeQuarantined]:
     return [record for record in records(commands) if isinstance(record, rec.NodeQuarantined)]
 
 
@@ -54,26 +54,26 @@ def failed(node: str, at_s: float, attempt: int, term: int = 1) -> list[rec.AnyR
     return [log.started(attempt, term), end]
 
 
-def test_a_node_that_fails_too_often_is_set_aside_named_and_another_place_asked_for() -> None:
+def test_a_node_that_fails_too_often_is_quarantined_named_and_another_place_asked_for() -> None:
     controller, _ = begun()
-    assert aside(crash_on(controller, "n1", 10.0)) == []
+    assert quarantines(crash_on(controller, "n1", 10.0)) == []
     commands = crash_on(controller, "n1", 20.0)
-    (record,) = aside(commands)
+    (record,) = quarantines(commands)
     assert (record.node_id, record.failures, record.until_s) == ("n1", 2, AHEAD_S + 80.0)
     assert ev.ReleaseUnit(1) in commands and ev.SetTimer("quarantine", 80.0) in commands
     assert next(c.text for c in commands if isinstance(c, ev.Warn)) == (
-        "node n1 is set aside for 60 s: 2 failures within 100 s"
+        "node n1 is quarantined for 60 s: 2 failures within 100 s"
     )
     controller.handle(ev.TimerFired("backoff"), 21.0)
     assert ev.RequestUnit(2, (), ("n1",)) in commands
     controller.handle(ev.AgentReady(9, 2, "n2"), 25.0)
-    assert controller.run.started[-1].reason.endswith("; node n1 is set aside for another 55 s")
+    assert controller.run.started[-1].reason.endswith("; node n1 is quarantined for another 55 s")
 
 
-def test_failures_too_far_apart_or_of_another_node_set_nothing_aside() -> None:
+def test_failures_too_far_apart_or_of_another_node_quarantine_nothing() -> None:
     controller, _ = begun()
     crash_on(controller, "n1", 10.0)
-    assert aside(crash_on(controller, "n1", 110.0)) == []
+    assert quarantines(crash_on(controller, "n1", 110.0)) == []
     run = fold(enumerate([log.opened(), *failed("n1", 0.0, 1), *failed("n2", 1.0, 2)], 1))
     assert run.failures_of("n2", 100.0) == 1
 
@@ -82,10 +82,10 @@ def test_preemptions_and_endings_without_a_culprit_are_nobody_s_failure() -> Non
     end = {"term": 1, "attempt": 1, "cause": "preempted", "account": "max_preemption_failures"}
     run = apply(apply(opened(), log.started(1)), rec.AttemptEnded(**end, node_id="n0"))  # type: ignore[arg-type]
     assert run.failures_of("n0", 1e9) == 0
-    assert aside(begun(apply(run, rec.Opened(term=2, configuration={})))[1]) == []
+    assert quarantines(begun(apply(run, rec.Opened(term=2, configuration={})))[1]) == []
 
 
-def test_a_place_on_a_node_that_is_set_aside_is_given_back_whoever_asked_for_it() -> None:
+def test_a_place_on_a_node_that_is_quarantined_is_given_back_whoever_asked_for_it() -> None:
     controller, _ = begun()
     crash_on(controller, "n1", 10.0)
     crash_on(controller, "n1", 20.0)
@@ -98,28 +98,28 @@ def test_where_nothing_else_can_serve_min_the_run_says_what_it_waits_for_and_goe
     crash_on(controller, "n1", 10.0)
     crash_on(controller, "n1", 20.0)
     said = controller.handle(ev.TimerFired("backoff"), 21.0)
-    assert ev.Warn("waiting: 0 of at least 1 workers can be had; node n1 is set aside for another 59 s") in said
+    assert ev.Warn("waiting: 0 of at least 1 workers can be had; node n1 is quarantined for another 59 s") in said
     back = controller.handle(ev.TimerFired("quarantine"), 80.0)
     assert [c for c in back if isinstance(c, ev.RequestUnit)] == [ev.RequestUnit(3)]
     controller.handle(ev.AgentReady(9, 3, "n1"), 81.0)
     assert controller.state is State.STARTING
 
 
-def test_the_next_driver_leaves_the_node_aside_too_for_the_rest_of_its_time() -> None:
+def test_the_next_driver_does_not_use_the_node_either_for_the_rest_of_its_time() -> None:
     quarantined = rec.NodeQuarantined(term=1, node_id="n1", failures=2, until_s=AHEAD_S + 80.0)
     lost = [*failed("n1", 1000.0, 1), *failed("n1", 1020.0, 2), quarantined]
     run = fold(enumerate([log.opened(), *lost, log.opened(2)], 1))
     _, commands = begun(run)
-    assert aside(commands) == [] and ev.RequestUnit(1, (), ("n1",)) in commands
+    assert quarantines(commands) == [] and ev.RequestUnit(1, (), ("n1",)) in commands
     assert ev.SetTimer("quarantine", 80.0) in commands
     assert begun(run, wall_ahead_s=AHEAD_S + 81.0)[1][0] == ev.RequestUnit(1)
     assert begun(run, node_quarantine=None)[1][0] == ev.RequestUnit(1)
 
 
-def test_a_driver_that_died_before_it_could_set_the_node_aside_leaves_that_to_its_successor() -> None:
+def test_a_driver_that_died_before_it_could_quarantine_the_node_leaves_that_to_its_successor() -> None:
     lost = [*failed("n1", 990.0, 1), *failed("n1", 1000.0, 2)]
     run = fold(enumerate([log.opened(), *lost, log.opened(2)], 1))
-    (record,) = aside(begun(run)[1])
+    (record,) = quarantines(begun(run)[1])
     assert record.until_s == 1060.0
 
 
@@ -130,19 +130,19 @@ def test_a_reopened_run_uses_every_node_again() -> None:
         rec.RunFailed(term=1, error="x"),
     ]
     run = fold(enumerate([log.opened(), *lost, *over, log.opened(2, reopened=True)], 1))
-    assert run.aside == {} and aside(begun(run)[1]) == []
+    assert run.node_quarantines == {} and quarantines(begun(run)[1]) == []
     for record in failed("n1", 1010.0, 3, term=2):
         run = apply(run, record)
     assert run.failures_of("n1", 100.0) == 1
 
 
-def test_only_the_node_that_the_last_ending_names_can_be_set_aside() -> None:
+def test_only_the_node_that_the_last_ending_names_can_be_quarantined() -> None:
     run = fold(enumerate([log.opened(), *failed("n1", 990.0, 1)], 1))
     with pytest.raises(LogViolation, match="no failure of node n2"):
         apply(run, rec.NodeQuarantined(term=1, node_id="n2", failures=2, until_s=1060.0))
 
 
-def test_a_slice_with_a_host_that_is_set_aside_is_not_given_to_anybody() -> None:
+def test_a_slice_with_a_host_that_is_quarantined_is_not_given_to_anybody() -> None:
     slices = Count((WholeSlice("a", ("a0", "a1")), WholeSlice("b", ("b0", "b1"))))
     allotment = Allotment()
     allotment.ask(1, avoid=("a1",))

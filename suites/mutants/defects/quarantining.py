@@ -1,4 +1,4 @@
-"""Nodes that keep failing, and the time for which they are set aside."""
+"""Nodes that keep failing, and the time for which they are quarantined."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BUDGET = "failure-budget"
 @defect("controller.capacity", BUDGET)
 def quarantine_ignored(capacity: Any) -> None:
     """a quarantined node is used like any other"""
-    replace(capacity.Capacity, "set_aside", lambda original: lambda self, nodes: None)
+    replace(capacity.Capacity, "rest", lambda original: lambda self, nodes: None)
 
 
 @defect("controller.core", "grow-back", "liveness")
@@ -26,7 +26,7 @@ def quarantine_forgotten_by_a_new_driver(fold: Any) -> None:
     """a new driver forgets node quarantines"""
 
     def make(original: Any) -> Any:
-        return lambda state, record: fold.replace(original(state, record), aside={})
+        return lambda state, record: fold.replace(original(state, record), node_quarantines={})
 
     replace_item(fold._RULES, fold.Opened, make)
 
