@@ -58,6 +58,8 @@ class Model:
     enough_since_s: float | None = None
     # with what is held below min
     unit_wait_ends_s: float | None = None
+    # everything has been given back; nothing is asked for until the pause is over (promise wait-1)
+    let_go: bool = False
     # on which of the settings' tiers the run is
     tier: int = 0
     # fewer than min can be had; watched where the tier has a limit for it

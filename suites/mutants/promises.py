@@ -15,7 +15,7 @@ BROKEN_BY: Mapping[str, tuple[str, ...]] = {
     "grow-1": ("growth-never", "grow-flapping"),
     "grow-2": ("resize-asks-for-no-checkpoint", "hold-left-with-an-older-commit", "resize-charged"),
     "samples-1": ("final-metrics-mangled", "restored-without-momentum"),
-    "wait-1": ("held-for-ever", "unit-never-released"),
+    "wait-1": ("held-for-ever", "unit-never-released", "given-back-and-asked-for-at-once"),
     "place-1": ("replacement-not-awaited", "released-while-in-use"),
     "demand-1": ("lost-unit-counted", "lost-agent-never-replaced"),
     "notice-1": ("left-without-a-hold", "notice-ignored"),

@@ -15,6 +15,8 @@ from shaketable.runtime.log import records as rec
 
 def top_up(m: Model) -> None:
     """As many units as max needs, no more: each that is missing is one pending request."""
+    if m.let_go:
+        return
     wanted = m.settings.bounds.max_workers // m.settings.agents_per_unit
     counted = m.capacity.unit_index.counted
     if counted > wanted:

@@ -20,7 +20,7 @@ def on_backoff_over(m: Model) -> None:
 
 def wait(m: Model) -> None:
     """For enough units, which may be there already."""
-    m.unit_wait_ends_s = None
+    m.unit_wait_ends_s, m.let_go = None, False
     leasing.top_up(m)
     look_for_units(m)
     if not enough_units(m) and m.capacity.resting:
@@ -143,5 +143,6 @@ def let_go(m: Model) -> None:
     """Too few for too long: give everything back for a while, so that two runs never block each other for ever
     with one part each (promise wait-1)."""
     leasing.release_all(m)
+    m.let_go = True
     m.go(BACKOFF)
     m.timer("backoff", m.now + 5.0 * (1 + m.settings.jitter))

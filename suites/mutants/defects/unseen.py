@@ -49,6 +49,24 @@ def held_for_ever(core: Any) -> None:
 
 
 @defect(
+    "controller.core",
+    tests="runtime/test_controller_regressions.py::"
+    "test_what_was_given_back_is_not_asked_for_again_before_the_pause_is_over",
+)
+def given_back_and_asked_for_at_once(core: Any) -> None:
+    """what a run gives back because it is too little, it asks for again with the next news of a node"""
+
+    def make(original: Any) -> Any:
+        def let_go(m: Any) -> None:
+            original(m)
+            m.let_go = False
+
+        return let_go
+
+    replace_item(core.TIMERS, "unit_wait", make)
+
+
+@defect(
     "controller.handlers.holding",
     tests=CONTROLLER + "test_further_notices_are_waited_for_half_of_the_time_to_the_deadline_at_most",
 )

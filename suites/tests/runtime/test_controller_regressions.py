@@ -71,6 +71,18 @@ def test_what_is_held_below_min_is_given_back_after_unit_wait_s_whatever_happens
     assert unit_wait(controller.handle(ev.AgentReady(102, 4, "n0"), 310.0)) == [610.0]
 
 
+def test_what_was_given_back_is_not_asked_for_again_before_the_pause_is_over() -> None:
+    """Whatever is heard of nodes meanwhile: two runs that each hold half of a cluster would not get out of each other's
+    way."""
+    controller = Controller(settings(bounds=Bounds(2, 2), unit_wait_s=300.0), opened())
+    controller.handle(ev.Begin(), 0.0)
+    controller.handle(ev.AgentReady(100, 1, "n0"), 1.0)
+    heard: list[ev.Event] = [ev.TimerFired("unit_wait"), ev.NodesChanged((WELL,)), ev.AgentReady(101, 2, "n1")]
+    said = [command for event in heard for command in controller.handle(event, 301.0)]
+    assert not any(isinstance(command, ev.RequestUnit) for command in said)
+    assert ev.RequestUnit(3) in controller.handle(ev.TimerFired("backoff"), 306.0)
+
+
 def test_nobody_waits_to_give_back_what_is_enough_or_nothing() -> None:
     controller = Controller(settings(bounds=Bounds(2, 3), unit_wait_s=300.0), opened())
     controller.handle(ev.Begin(), 0.0)
