@@ -12,7 +12,8 @@ import msgspec
 
 from shaketable.runtime.errors import RunNotFound, StorageUnavailable
 from shaketable.runtime.log.run_state import FIRST_NUMBER
-from shaketable.runtime.storage.files import records_of, store_at
+from shaketable.runtime.storage import objects
+from shaketable.runtime.storage.files import records_of
 from shaketable.runtime.storage.retries import retrying
 from shaketable.runtime.storage.store import RunPath
 
@@ -55,7 +56,7 @@ _UNFIT = (
 
 def absence(run_path: RunPath) -> str:
     """Why there is no run to read, in words."""
-    there = run_path.exists() if isinstance(run_path, Path) else bool(store_at(run_path).directories(""))
+    there = run_path.exists() if isinstance(run_path, Path) else bool(objects.names(run_path))
     if not there:
         return f"Experiment folder {run_path} doesn't exist. Check the path, or mount the storage that it is on."
     return (

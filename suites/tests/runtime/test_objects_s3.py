@@ -12,6 +12,7 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
+from shaketable.runtime import Result
 from shaketable.runtime.checkpoint import Checkpoint
 from shaketable.runtime.checkpoints import store as checkpoints
 from shaketable.runtime.checkpoints.garbage import collect
@@ -40,6 +41,14 @@ def run(request: pytest.FixtureRequest) -> ObjectPath:
     path = locate_run(f"{root}/runs", "mine")
     assert isinstance(path, ObjectPath)
     return path
+
+
+def test_a_result_of_no_run_says_what_is_missing(run: ObjectPath) -> None:
+    with pytest.raises(RuntimeError, match=r"Experiment folder .*/runs/mine doesn't exist"):
+        Result.from_path(str(run))
+    objects.write(run / "log" / "note", b"no record")
+    with pytest.raises(RuntimeError, match=r"Failed to restore the Result object: .*0000000001.json doesn't exist"):
+        Result.from_path(str(run))
 
 
 def committed(run: ObjectPath, source: Path, name: str = "000001-t1-a1") -> CheckpointCommitted:
