@@ -44,7 +44,8 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def loader(**given: Any) -> Any:
-    return torch.utils.data.DataLoader(list(range(10)), batch_size=5, **given)
+    numbers: Any = list(range(10))
+    return torch.utils.data.DataLoader(numbers, batch_size=5, **given)
 
 
 def seen(loader: Any) -> set[int]:
