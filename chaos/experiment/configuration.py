@@ -124,12 +124,17 @@ def _check_processes(made: Configuration, where: str) -> None:
     """Where there is no Ray."""
     if made.cluster != "processes":
         return
-    for there, what in (
-        (made.subject != "bundled", f"subject: {made.subject}"),
-        (is_command(made.job), "a job that is a command"),
+    for there, what, else_ in (
+        (
+            made.subject != "bundled",
+            f"subject: {made.subject}",
+            ", or subject: bundled for a job of shaketable.runtime",
+        ),
+        (is_command(made.job), "a job that is a command", ""),
     ):
         if there:
-            raise ExperimentError(f"{where}: {what} needs Ray, and cluster: processes has none; use cluster: local")
+            why = "needs Ray, and cluster: processes has none"
+            raise ExperimentError(f"{where}: {what} {why}; use cluster: local{else_}")
 
 
 def _check_job_config(made: Configuration, where: str) -> None:

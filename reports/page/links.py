@@ -38,6 +38,7 @@ def links(folder: Path, page: Path, *, baseline: bool = False) -> tuple[Link, ..
     experiments with one job share."""
     found = [link for name, pattern in FILES for link in _found(name, folder, pattern, page)]
     for shared in (folder, folder.parent) if baseline else ():
+        found += _found("history of baseline", shared, "control-runs/*/*/history.jsonl", page)
         found += _found("log of baseline", shared, "control-runs/*/*/driver-*.log", page)
     return tuple(found)
 

@@ -40,7 +40,9 @@ class Timeline {
 
   layout() {
     this.width = Math.max(this.svg.parentElement.clientWidth, 300);
-    this.left = this.width < 640 ? 66 : 92;
+    // on a phone no more than the longest name needs
+    const names = this.laneNames.map(name => name.getComputedTextLength() + 10);
+    this.left = this.width < 640 ? Math.max(66, ...names) : 92;
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     this.lanes.forEach(lane => set(lane, { x: this.left, width: this.right - this.left }));
     this.laneNames.forEach(name => name.setAttribute("x", this.left - 8));

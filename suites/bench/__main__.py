@@ -26,32 +26,37 @@ from shaketable.suites.bench.figures import NAMES, Sample, as_json, summarise, u
 from shaketable.suites.bench.rig import BenchError
 from shaketable.suites.bench.scenarios import Scenario, chosen
 from shaketable.suites.bench.setting import Setting
-from shaketable.suites.bench.table import markdown, terminal, write_markdown
+from shaketable.suites.bench.table import table, terminal, write_markdown
 
 # where there is no terminal, nothing has to be folded to fit
 PLAIN_WIDTH = 180
+PEER = "ray-train"
+# of the peer, as columns beside each other
+SETTINGS = ("stock", "tuned")
 
 console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    subjects = ["ray-train"] if options.peer_only else ["bundled", *filter(None, [options.peer])]
-    if "ray-train" in subjects and not _has_ray_train():
+    settings = SETTINGS if options.peer_settings == "both" else (options.peer_settings,)
+    peers = [f"{PEER}, {one}" for one in settings] if options.peer or options.peer_only else []
+    columns = peers if options.peer_only else ["bundled", *peers]
+    if peers and not _has_ray_train():
         console.print("ray-train: Ray Train is not complete here; pip install 'shaketable[ray-train]'", style="red")
         return 2
-    os.environ.setdefault(PROFILE_ENV, options.peer_settings)
     folder = Path(tempfile.mkdtemp(prefix="shaketable-bench-"))
     samples: list[Sample] = []
     failed: list[str] = []
     code = 0
     try:
-        for scenario, subject in chosen(options.only, subjects):
-            setting = Setting(subject, options.repeat, folder / f"{subject}-{scenario.run.__name__}")
-            failed += _measure(scenario, setting, samples)
+        for scenario, column in chosen(options.only, columns):
+            subject, _, own = column.partition(", ")
+            place = folder / f"{subject}-{own}-{scenario.run.__name__}"
+            failed += _measure(scenario, Setting(subject, options.repeat, place, own), samples)
     except KeyboardInterrupt:
         code = 130
-    _publish(samples, subjects, options)
+    _publish(samples, columns, options)
     for line in failed:
         console.print(f"MISSING  {line}", style="red", markup=False)
     if failed:
@@ -63,32 +68,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(scenario: Scenario, setting: Setting, samples: list[Sample]) -> list[str]:
     """Adds to `samples` as they come; returns what went wrong, if anything."""
-    console.print(f"{setting.subject}: {scenario.title}, {setting.repeat} times", style="bold", markup=False)
+    console.print(f"{setting.column}: {scenario.title}, {setting.repeat} times", style="bold", markup=False)
+    if setting.settings:
+        os.environ[PROFILE_ENV] = setting.settings
     try:
         for sample in scenario.run(setting):
             samples.append(sample)
             if sample.part is None:
                 console.print(f"  {sample.name} {sample.value:.4g} {unit_of(sample.name)}", markup=False)
     except (BenchError, ClusterError, OSError, RuntimeError) as error:
-        return [f"{setting.subject}: {scenario.title}: {error}"]
+        return [f"{setting.column}: {scenario.title}: {error}"]
     return []
 
 
-def _publish(samples: Sequence[Sample], subjects: Sequence[str], options: argparse.Namespace) -> None:
-    title = _title(subjects)
+def _publish(samples: Sequence[Sample], columns: Sequence[str], options: argparse.Namespace) -> None:
+    made, title = table(samples, columns), _title()
     if samples:
-        console.print(terminal(samples, subjects, title))
+        console.print(terminal(made, title))
     options.json.write_text(json.dumps(as_json(summarise(samples)), indent=2) + "\n")
     console.print(f"figures: {options.json}", markup=False)
     if options.markdown is not None:
-        write_markdown(options.markdown, markdown(samples, subjects, title))
+        write_markdown(options.markdown, made, title)
 
 
-def _title(subjects: Sequence[str]) -> str:
-    peer = f", ray-train with its {os.environ[PROFILE_ENV]} settings" if "ray-train" in subjects else ""
+def _title() -> str:
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     machine = f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
-    return f"shaketable {version('shaketable')}, Ray {version('ray')}{peer}; {machine}"
+    return f"shaketable {version('shaketable')}, Ray {version('ray')}; {machine}"
 
 
 def _has_ray_train() -> bool:
@@ -101,9 +107,14 @@ def _has_ray_train() -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description="Measure recovery, growth and the cost of the runtime.")
-    parser.add_argument("--peer", choices=["ray-train"], help="also measure Ray Train")
+    parser.add_argument("--peer", choices=[PEER], help="also measure Ray Train")
     parser.add_argument("--peer-only", action="store_true", help="measure only Ray Train")
-    parser.add_argument("--peer-settings", choices=["stock", "tuned"], default="stock", help="default: %(default)s")
+    parser.add_argument(
+        "--peer-settings",
+        choices=["both", *SETTINGS],
+        default="both",
+        help="Ray Train's own defaults, the fastest it can be set to, or both (default: %(default)s)",
+    )
     parser.add_argument(
         "--only",
         action="append",
@@ -116,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         "--repeat", type=_count, default=5, metavar="N", help="samples per figure (default: %(default)s)"
     )
     parser.add_argument("--json", type=Path, default=Path("bench.json"), metavar="FILE", help="default: %(default)s")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also put the table between the marks in FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also put the figures into the table of FILE")
     return parser
 
 

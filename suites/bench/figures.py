@@ -21,6 +21,9 @@ NAMES = (
     "grow_s",
     "grow_pause_s",
     "steps_lost",
+    "preempted_s",
+    "preempted_steps",
+    "preempted_worker_s",
     "report_ms",
     "report_checkpoint_ms",
     "checkpoint_blocking_ms",
@@ -43,6 +46,7 @@ NAMES = (
 )
 UNITS = {
     "steps_lost": "steps",
+    "preempted_steps": "steps",
     "commit_round_trips": "round trips",
     **dict.fromkeys(
         (

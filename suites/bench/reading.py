@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
 
 from shaketable.chaos.history.events import (
     AnyEvent,
@@ -34,6 +36,14 @@ class Recovery:
     parts: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Wasted:
+    """What a run did twice: steps of rank 0, and their time on all workers."""
+
+    steps: int
+    worker_s: float
+
+
 def place_of(event: AttemptStarted | AttemptEnded | WorkerStarted | Resumed | Stepped) -> Place:
     return event.term, event.attempt
 
@@ -47,6 +57,15 @@ def recovery(events: Sequence[AnyEvent], before: Place, hurt_at_s: float, first:
         steps_lost=max(max(step.step for step in old) - (first.step - 1), 0),
         parts=_parts(events, place_of(first), hurt_at_s, first.at_s),
     )
+
+
+def wasted(events: Sequence[AnyEvent], workers: int) -> Wasted:
+    """As Ray's preemption benchmark counts it: executed steps less those that there are, times the mean time between
+    two steps of an attempt, times the workers."""
+    steps = [event for event in events if isinstance(event, Stepped) and event.rank == 0]
+    again = len(steps) - len({step.step for step in steps})
+    gaps = [after.at_s - before.at_s for before, after in pairwise(steps) if place_of(before) == place_of(after)]
+    return Wasted(again, again * fmean(gaps) * workers if gaps else 0.0)
 
 
 def _parts(events: Sequence[AnyEvent], place: Place, hurt_at_s: float, end_at_s: float) -> dict[str, float]:

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from shaketable.chaos.history.events import AttemptStarted
 from shaketable.clusters.slice_states import Slices
@@ -20,6 +21,7 @@ SMALL, MEBIBYTE = 256, 1 << 20
 STEADY = "4 workers, 50 ms steps, 256 B checkpoint every step"
 GROWING = "3 to 4 workers, 50 ms steps, 1 MiB checkpoint every step, resize interval 1 s"
 JAX = "JAX, 2 slices of 2 hosts each, the host of the coordinator, 50 ms steps, checkpoint every step"
+SPARE = "4 workers, neither more nor fewer, and a spare node, 50 ms steps, 256 B checkpoint every step"
 FROZEN = f"{STEADY}, heartbeat_timeout_s 5"
 
 
@@ -52,6 +54,19 @@ def node_sigkill(setting: Setting) -> Iterator[Sample]:
             hurt_at_s = time.time()
             cluster.signal_node(node, signal.SIGKILL)
             yield from _recovered(setting, bed, "recovery_node_sigkill_s", STEADY, attempt, hurt_at_s)
+            cluster.add_node()
+
+
+def node_replaced(setting: Setting) -> Iterator[Sample]:
+    """A run of fixed size, with a node more than it needs: nobody waits for capacity."""
+    fixed = replace(setting.usual(SMALL), nodes=WORKERS + 1, num_workers=WORKERS)
+    with setting.cluster(nodes=WORKERS + 1) as cluster, setting.bed(cluster, configuration=fixed) as bed:
+        bed.launch()
+        for number in range(setting.repeat):
+            attempt, node = _full(bed, number)
+            hurt_at_s = time.time()
+            cluster.signal_node(node, signal.SIGKILL)
+            yield from _recovered(setting, bed, "recovery_node_sigkill_s", SPARE, attempt, hurt_at_s)
             cluster.add_node()
 
 

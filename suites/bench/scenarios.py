@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shaketable.suites.bench import commits, costs, counting, event_cost, object_store, recorder, recoveries, simulation
+from shaketable.suites.bench import (
+    commits,
+    costs,
+    counting,
+    event_cost,
+    object_store,
+    preemption,
+    recorder,
+    recoveries,
+    simulation,
+)
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.setting import Setting
+
+PREEMPTED = ("preempted_s", "preempted_steps", "preempted_worker_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +37,14 @@ SCENARIOS = (
     Scenario("driver start to first step", ("time_to_first_step_s",), recoveries.time_to_first_step),
     Scenario("worker SIGKILL", ("recovery_worker_crash_s", "steps_lost"), recoveries.worker_crash),
     Scenario("node SIGKILL", ("recovery_node_sigkill_s", "steps_lost"), recoveries.node_sigkill),
+    Scenario("node SIGKILL, a spare one there", ("recovery_node_sigkill_s", "steps_lost"), recoveries.node_replaced),
     Scenario("node SIGTERM", ("recovery_node_sigterm_s", "steps_lost"), recoveries.node_sigterm, "on request"),
     Scenario("node frozen", ("recovery_node_frozen_s", "steps_lost"), recoveries.node_frozen, "on request"),
     Scenario("driver SIGKILL", ("recovery_driver_s", "steps_lost"), recoveries.driver, "on request"),
     Scenario("host of a TPU slice SIGKILL", ("recovery_slice_host_s", "steps_lost"), recoveries.slice_host, "no"),
     Scenario("node added", ("grow_s", "grow_pause_s", "steps_lost"), recoveries.grow, "on request"),
+    Scenario("four preemptions, checkpoints from time to time", PREEMPTED, preemption.periodic, "on request"),
+    Scenario("four preemptions, checkpoints just in time", PREEMPTED, preemption.just_in_time, "on request"),
     Scenario("report()", ("report_ms",), costs.report),
     Scenario("report() with a checkpoint", ("report_checkpoint_ms",), costs.report_checkpoint),
     Scenario("a checkpoint of 1 GiB handed over", ("checkpoint_blocking_ms",), costs.blocking, "no"),
@@ -55,19 +70,19 @@ SCENARIOS = (
 )
 
 
-def chosen(only: Iterable[str], subjects: Iterable[str]) -> list[tuple[Scenario, str]]:
-    """What to run, for whom, in order; the subjects of one scenario one after the other, under like conditions."""
+def chosen(only: Iterable[str], columns: Iterable[str]) -> list[tuple[Scenario, str]]:
+    """What to run, for whom, in order; the columns of one scenario one after the other, under like conditions."""
     names = set(only)
     return [
-        (scenario, subject)
+        (scenario, column)
         for scenario in SCENARIOS
         if not names or names & set(scenario.names)
-        for subject in subjects
-        if _wanted(scenario, subject, bool(names))
+        for column in columns
+        if _wanted(scenario, column, bool(names))
     ]
 
 
-def _wanted(scenario: Scenario, subject: str, named: bool) -> bool:
-    if subject == "bundled":
+def _wanted(scenario: Scenario, column: str, named: bool) -> bool:
+    if column == "bundled":
         return scenario.peer != "only"
     return scenario.peer in ("yes", "only") or (named and scenario.peer == "on request")

@@ -13,15 +13,16 @@ import typer
 from shaketable.reports import results
 from shaketable.suites.command.commands import Json, check_json, command, encoded, write
 from shaketable.suites.gate.catalogue import UsageError
-from shaketable.suites.tools.cluster_files import NO_LIMIT, ClusterFile, read
-from shaketable.suites.tools.preflight import Problem, Wanted, most_units, per_unit, problems
+from shaketable.suites.preflight.checks import Problem, Wanted, most_units, per_unit, problems
+from shaketable.suites.preflight.cluster_files import NO_LIMIT, ClusterFile, read
+from shaketable.suites.preflight.worker_resources import check_names, given, told_by
 
 
 @command(
     examples="""
-shaketable preflight --scaling 1:8 raycluster.yaml                                    one CPU per worker
+shaketable preflight --scaling 1:8 raycluster.yaml                                    a worker asks for what nodes have
 shaketable preflight --scaling 2:8 --resources-per-worker GPU=1,CPU=8 rayjob.yaml     KubeRay, two to eight GPUs
-shaketable preflight --scaling 2:6 --resources-per-worker TPU=4 raycluster.yaml       slices: numOfHosts counts
+shaketable preflight --scaling 1:8 --checkpoint-s 25 raycluster.yaml                  does a pod that goes have 25 s?
 shaketable preflight --scaling 4 cluster.yaml --json preflight.json                   a Ray cluster YAML, a fixed size
 """
 )
@@ -31,8 +32,22 @@ def preflight(
     ],
     scaling: Annotated[str, typer.Option(metavar="MIN:MAX", help="num_workers of the training, such as 1:8 or 4.")],
     resources_per_worker: Annotated[
-        str, typer.Option(metavar="NAME=N,...", help="Resources of one worker, as in ScalingConfig.")
-    ] = "CPU=1",
+        str | None,
+        typer.Option(
+            metavar="NAME=N,...",
+            help="Resources of one worker, as in ScalingConfig. Default: all TPU chips of a node, else one GPU, else"
+            " one CPU, whichever the file has.",
+        ),
+    ] = None,
+    checkpoint_s: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="From a notice until a checkpoint is committed: two steps, the saving and the upload. Checks the pods'"
+            " grace periods.",
+        ),
+    ] = 0.0,
     json: Json = None,
 ) -> int:
     """Check that an autoscaler can serve a training.
@@ -42,9 +57,16 @@ def preflight(
     autoscaler."""
     from shaketable.reports.console import Console
 
-    wanted = Wanted(*_scaling(scaling), _resources(resources_per_worker))
+    bounds = _scaling(scaling)
+    asked = None if resources_per_worker is None else given(resources_per_worker)
     check_json(json)
     file = read(cluster_file)
+    if checkpoint_s and not file.kuberay:
+        raise UsageError(
+            "--checkpoint-s: a Ray cluster YAML states no grace period; ask your cloud how long its notice is"
+        )
+    check_names(asked or {}, file)
+    wanted = Wanted(*bounds, asked or told_by(file), checkpoint_s)
     found = problems(file, wanted)
     console = Console(sys.stdout)
     for line in (*lines(file, wanted, found), *(groups(file, wanted) if not found else ())):
@@ -62,20 +84,6 @@ def _scaling(text: str) -> tuple[int, int]:
     if not 1 <= least <= most:
         raise UsageError(f"--scaling {text}: the minimum must be 1 or more, and at most the maximum")
     return least, most
-
-
-def _resources(text: str) -> dict[str, float]:
-    named: dict[str, float] = {}
-    for pair in text.split(","):
-        found = re.fullmatch(r"\s*([^=\s]+)=(\d+(?:\.\d+)?)\s*", pair)
-        if found is None:
-            raise UsageError(f"--resources-per-worker {text}: give NAME=N, such as GPU=1 or CPU=8,GPU=1")
-        if found[1] in named:
-            raise UsageError(f"--resources-per-worker {text}: names {found[1]} twice; name each resource once")
-        named[found[1]] = float(found[2])
-    if not any(named.values()):
-        raise UsageError(f"--resources-per-worker {text}: a worker must need something; give its GPU, TPU or CPU")
-    return named
 
 
 def lines(file: ClusterFile, wanted: Wanted, found: list[Problem]) -> list[str]:
@@ -108,5 +116,6 @@ def as_json(file: ClusterFile, wanted: Wanted, found: list[Problem]) -> dict[str
         "least": wanted.least,
         "most": wanted.most,
         "resources_per_worker": dict(wanted.resources),
+        "checkpoint_s": wanted.checkpoint_s,
         "problems": [dataclasses.asdict(one) for one in found],
     }

@@ -23,6 +23,7 @@ from shaketable.suites.mutants.defects import (  # noqa: F401  each registers it
     ending,
     fencing,
     holding,
+    measuring,
     moving,
     quarantining,
     resuming,

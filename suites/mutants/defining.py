@@ -48,12 +48,13 @@ def defect(
     on_slices: bool = False,
     tests: str = "",
 ) -> Callable[[Patch], Patch]:
-    """Registers a patch of `shaketable.runtime.<module>` by its function's name; its docstring says what it breaks."""
+    """Registers a patch of `shaketable.runtime.<module>` by its function's name; its docstring says what it breaks. A
+    module whose name begins with `shaketable.` is of another floor."""
 
     def register(patch: Patch) -> Patch:
         name = patch.__name__.replace("_", "-")
         text = " ".join((patch.__doc__ or "").split())
-        place = f"{RUNTIME}.{module}"
+        place = module if module.startswith("shaketable.") else f"{RUNTIME}.{module}"
         if name in MUTANTS:
             raise ValueError(f"two mutants are called {name}")
         where = "tests" if tests else tried

@@ -19,7 +19,7 @@ from shaketable.suites.mutants.defining import taken_back
 
 
 def apply(module: ModuleType) -> None:
-    """Called for every module of the runtime, and for ray, that this process imports."""
+    """Called for every module that `site/sitecustomize.py` watches, and for ray, that this process imports."""
     if module.__name__ == "ray":
         _carry_to_workers(module)
         return

@@ -1,1 +1,1 @@
-"""Tools around the runtime and the house: preflight of cluster files, proofs for refactorings, kept histories."""
+"""Tools around the runtime and the house: the documentation site, proofs for refactorings, kept histories."""

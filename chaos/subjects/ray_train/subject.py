@@ -29,12 +29,21 @@ SNAPSHOT = "checkpoint_manager_snapshot.json"
 MARKER = ".validate_storage_marker"
 
 # Ray Train is put through the experiments with settings that make it quicker, so that the gate does not wait for its
-# polling; SHAKETABLE_RAY_TRAIN_PROFILE=stock takes its own defaults (poll 2 s, start timeout 60 s). Whatever of
-# these the environment sets already is left as it is.
+# polling. SHAKETABLE_RAY_TRAIN_PROFILE=stock takes its own defaults (poll 2 s, start timeout 60 s, health check 600 s,
+# no collective timeout, preemption poll 5 s). `tuned` is what somebody would set who wants it as fast as it can be: the
+# bench measures both. The experiments have neither, for time-outs that short would change verdicts on a busy machine.
+# Whatever of these the environment sets already is left as it is.
 PROFILE_ENV = "SHAKETABLE_RAY_TRAIN_PROFILE"
-DEFAULT_PROFILE = "tuned"
+DEFAULT_PROFILE = "quick"
+_QUICK = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "5"}
 PROFILES: Mapping[str, Mapping[str, str]] = {
-    "tuned": {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "5"},
+    "quick": _QUICK,
+    "tuned": _QUICK
+    | {
+        "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "5",
+        "RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "5",
+        "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.2",
+    },
     "stock": {},
 }
 

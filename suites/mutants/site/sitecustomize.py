@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
-WATCHED = "shaketable.runtime."
+# the runtime, and what figures are made by
+WATCHED = ("shaketable.runtime.", "shaketable.chaos.verdict.", "shaketable.reports.")
 
 
 class Watcher:

@@ -114,6 +114,11 @@ TABLE = {
     "nodes below min": key("num_workers: [4, 5]", "nodes: 3 cannot hold the 4 workers", "use nodes: 4"),
     "subject": key("subject: rai-train", "subject: 'rai-train' is not known; did you mean 'ray-train'?"),
     "cluster": key("cluster: mars", "cluster: 'mars' is not known; there are: local, processes, simulated"),
+    "processes without Ray": asked(
+        "run worker-crash --cluster processes --train job:train",
+        "subject: ray-train needs Ray, and cluster: processes has none; use cluster: local, or subject: bundled",
+        files={"job.py": "def train(config): ...\n"},
+    ),
     "address": key("cluster: attach:10.0.0.1", "for example attach:10.0.0.1:6379"),
     "budget": key("max_failures: -2", "max_failures: must be 0, a count, or -1 for unlimited, not -2"),
     "storage": key("storage: gcs", "storage: 'gcs' is not known; there are: directory, disk, s3"),

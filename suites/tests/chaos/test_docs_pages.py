@@ -26,7 +26,7 @@ PROMISE = re.compile(
 )
 
 # What pages name in backticks that is the reader's own, or lies in the directory of a run.
-ELSEWHERE = {"train.py", "tests/chaos/test_faults.py", "shaketable-recording/", "log/", "snapshots/"}
+ELSEWHERE = {"train.py", "job.py", "tests/chaos/test_faults.py", "shaketable-recording/", "log/", "snapshots/"}
 # What docstrings and comments name that is not ours: a user's script, files of Ray and of XPK.
 NOT_OURS = {"train.py", "test_config.py", "system_characteristics.py"}
 MODULE = re.compile(r"(?<![\w./*-])(?!\S*_private/)(?:[\w-]+/)*\w+\.py\b")

@@ -30,7 +30,7 @@ KNOWN = {"no-leaks"}
 def run_in_production(address: str, storage: Path, *kills: str) -> None:
     environment = {
         **os.environ,
-        **PROFILES["tuned"],
+        **PROFILES["quick"],
         "RAY_ADDRESS": address,
         "RAY_TRAIN_V2_ENABLED": "1",
         "RAY_TRAIN_CALLBACKS": "shaketable.Recorder",

@@ -65,6 +65,16 @@ def test_a_fault_has_the_parts_of_its_recovery_and_they_add_up() -> None:
     )
 
 
+def test_a_part_ends_with_the_last_of_the_workers() -> None:
+    """Rank 1 is in its function, and has its checkpoint, 10 ms after the others."""
+    events = [
+        e for e in recorded.worker_crash() if not (isinstance(e, h.WorkerStarted) and (e.attempt, e.rank) == (2, 1))
+    ]
+    late = h.WorkerStarted(term=1, attempt=2, rank=1, world_size=3, node_id=recorded.NODES[2], pid=4001, resume=None)
+    (one,) = of(stamped([*((e.at_s - recorded.ZERO_S, e) for e in events), (2.05, late)]))
+    assert (one.decide_s, one.start_s, one.first_step_s) == (0.06, 0.04, 0.01)
+
+
 def test_the_first_sign_of_a_notice_is_that_the_run_holds() -> None:
     around = [(e.at_s - recorded.ZERO_S, e) for e in recorded.worker_crash()]
     holding = (1.93, h.StateChanged(term=1, state="HOLDING"))

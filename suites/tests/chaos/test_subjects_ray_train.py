@@ -123,15 +123,19 @@ def test_a_commit_that_its_controller_had_no_time_to_record_is_the_first_upload_
     assert past(events).index_of("checkpoint_unheard_of") == index
 
 
-def test_the_tuned_profile_is_the_default_and_leaves_what_the_environment_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quick_profile_is_the_default_and_leaves_what_the_environment_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "7")
     assert environment()["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] == "0.2"
     assert environment()["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] == "7"
 
+    assert "RAY_TRAIN_COLLECTIVE_TIMEOUT_S" not in environment()
+    monkeypatch.setenv(PROFILE_ENV, "tuned")
+    assert environment()["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"] == "5"
+
     monkeypatch.setenv(PROFILE_ENV, "stock")
     assert "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S" not in environment()
     monkeypatch.setenv(PROFILE_ENV, "fast")
-    with pytest.raises(ValueError, match="tuned, stock"):
+    with pytest.raises(ValueError, match="quick, tuned, stock"):
         environment()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from shaketable.suites.tests.rigs import repeated_runs
+from shaketable.suites.tests.rigs.calling import called
 from shaketable.suites.tests.rigs.report_pages import run_in
 from shaketable.suites.tools import browser
 
@@ -224,6 +227,49 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_no_name_leaves_the_pict
         " return box.width && (box.left < svg.left - 1 || box.right > svg.right + 1); }).map(text => text.textContent)"
     )
     assert outside == []
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two runs of which one recovery is slower, and one experiment fails now."""
+    few, folder = {"worker-crash": 0.5, HIT: 1.0}, tmp_path_factory.mktemp("compare")
+    runs = {
+        "old": repeated_runs.run(1, experiments=few),
+        "new": repeated_runs.run(2, experiments=few, slower={HIT: 2.5}, verdicts={"worker-crash": "FAIL"}),
+    }
+    for name, run in runs.items():
+        repeated_runs.write(run, folder / name)
+        run_in(folder / f"{name}-once", [(HIT, "")])
+        for repeat in range(1, 6):
+            shutil.copytree(folder / f"{name}-once" / HIT, folder / name / f"{HIT}-{repeat}", dirs_exist_ok=True)
+    done = called("compare", folder / "old", folder / "new", "--html", folder / "page.html")
+    assert done.exit_code == 0, done.output
+    return (folder / "page.html").as_uri()
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_a_comparison_opens_what_changed_and_nothing_leaves_the_screen(
+    chromium: Any, comparison: str, width: int
+) -> None:
+    browser.resize(chromium, width, 900)
+    at(chromium, comparison)
+    assert {each.get_attribute("id") for each in all_of(chromium, ".experiment[open]")} == {HIT, "worker-crash"}
+    assert chromium.execute_script("return document.documentElement.scrollWidth") == width
+    lefts = [name.rect["x"] for name in all_of(chromium, f"#{HIT} text.lane-name")]
+    assert len(lefts) == 8 and min(lefts) >= one(chromium, f"#{HIT} svg.timeline").rect["x"]
+    assert browser.complaints(chromium) == []
+
+
+def test_pointing_at_a_mark_of_a_comparison_says_what_it_is(chromium: Any, comparison: str) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser.resize(chromium, 1280, 900)
+    at(chromium, comparison)
+    mark = one(chromium, f"#{HIT} path.mark.injected")
+    chromium.execute_script("arguments[0].scrollIntoView({block: 'center'})", mark)
+    ActionChains(chromium).move_to_element(mark).perform()
+    wait_for(lambda: one(chromium, "#tip").is_displayed(), "the tip is shown")
+    assert browser.complaints(chromium) == []
 
 
 def test_it_follows_the_dark_mode_of_the_system(page: str) -> None:

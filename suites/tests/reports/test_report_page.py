@@ -200,7 +200,8 @@ def test_the_records_in_the_page_are_those_of_the_history() -> None:
 
 def test_links_lead_to_every_log_there_is_and_to_the_baseline(tmp_path: Path) -> None:
     names = ("history.jsonl", "driver-0.log", "driver-1.log", "witness/worker-9.jsonl")
-    for name in (*(f"crash/{name}" for name in names), "control-runs/abc/0/driver-0.log"):
+    baseline = [f"control-runs/abc/0/{name}" for name in ("history.jsonl", "driver-0.log")]
+    for name in (*(f"crash/{name}" for name in names), *baseline):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     made = {link.text: link.href for link in links(tmp_path / "crash", tmp_path, baseline=True)}
@@ -209,6 +210,7 @@ def test_links_lead_to_every_log_there_is_and_to_the_baseline(tmp_path: Path) ->
         "log of driver 0": "crash/driver-0.log",
         "log of driver 1": "crash/driver-1.log",
         "recorded by worker 9": "crash/witness/worker-9.jsonl",
+        "history of baseline abc/0": "control-runs/abc/0/history.jsonl",
         "log of baseline abc/0": "control-runs/abc/0/driver-0.log",
     }
 

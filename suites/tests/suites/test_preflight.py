@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from shaketable.suites.gate.catalogue import UsageError
+from shaketable.suites.preflight.checks import Wanted, per_unit, problems
+from shaketable.suites.preflight.cluster_files import read
 from shaketable.suites.tests.rigs.calling import called
-from shaketable.suites.tools.cluster_files import read
-from shaketable.suites.tools.preflight import Wanted, per_unit, problems
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
 RIGHT, WRONG = sorted(CLUSTERS.glob("right/*.yaml")), sorted(CLUSTERS.glob("wrong/*.yaml"))
@@ -101,7 +101,7 @@ def test_without_an_autoscaler_replicas_are_all_there_is_within_their_bounds(tmp
     # KubeRay keeps to maxReplicas: 8
     assert fields(fixed, 1, 8) == []
     assert fields(changed(tmp_path, "kuberay-no-autoscaler", maxReplicas="4", replicas="9"), 1, 8) == [
-        "enableInTreeAutoscaling",
+        "enableInTreeAutoscaling (missing)",
         "maxReplicas of workers",
     ]
 

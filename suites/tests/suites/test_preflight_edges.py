@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from shaketable.suites.preflight.checks import Problem, Wanted, problems
+from shaketable.suites.preflight.cluster_files import read
 from shaketable.suites.tests.rigs.calling import called
-from shaketable.suites.tools.cluster_files import read
-from shaketable.suites.tools.preflight import Problem, Wanted, problems
 
 CPU_FILE = Path(__file__).parents[1] / "clusters" / "right" / "kuberay-cpu.yaml"
 CPU, GPU = {"CPU": 1.0}, {"GPU": 1.0}

@@ -12,18 +12,24 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shaketable.suites.tools.cluster_files import NO_LIMIT, ClusterFile, NodeGroup
+from shaketable.suites.preflight.cluster_files import GRACE_AT, NO_LIMIT, ClusterFile, NodeGroup
 
 CAP = "max_workers of the whole cluster"
+# a draining node is left so long before its announced end (docs/semantics.md, notice-1)
+LEFT_BEFORE_S = 1
+# what GKE gives the pods of a spot node, whatever they ask for, unless the node pool says otherwise
+GKE_SPOT_S = 15
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the training asks for: `ScalingConfig(num_workers=(least, most))`, and each worker's `resources`."""
+    """What the training asks for: `ScalingConfig(num_workers=(least, most))`, and each worker's `resources`.
+    `checkpoint_s`: from a notice until a checkpoint is committed; 0 where nobody said."""
 
     least: int
     most: int
     resources: Mapping[str, float]
+    checkpoint_s: float = 0.0
 
     def __str__(self) -> str:
         size = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
@@ -48,7 +54,8 @@ def problems(file: ClusterFile, wanted: Wanted) -> list[Problem]:
     if not groups:
         return [*broken, *_nothing_fits(file, wanted)]
     whole = _in_whole_slices(wanted, groups[0])
-    return [*broken, *_slices(file, groups[0], wanted, whole), *_room(file, groups, whole)]
+    slices, room = _slices(file, groups[0], wanted, whole), _room(file, groups, whole)
+    return [*broken, *slices, *room, *_graces(file, groups, wanted)]
 
 
 def per_unit(group: NodeGroup, wanted: Wanted) -> int:
@@ -169,10 +176,11 @@ def _room(file: ClusterFile, groups: list[NodeGroup], wanted: Wanted) -> Iterato
 
 
 def _not_autoscaled(file: ClusterFile, workers: int, wanted: Wanted) -> Problem:
-    what = f"without it the cluster keeps {_count(workers)}"
+    what = f"no autoscaler adds nodes, so the cluster keeps {_count(workers)}"
     change = "enableInTreeAutoscaling: true, or replicas for the largest world"
-    line = file.line((*file.place, "enableInTreeAutoscaling"))
-    return Problem(line, "enableInTreeAutoscaling", f"{what}{_so(workers, wanted)}", change)
+    place = (*file.place, "enableInTreeAutoscaling")
+    field = "enableInTreeAutoscaling: false" if place in file.lines else "enableInTreeAutoscaling (missing)"
+    return Problem(file.line(place), field, f"{what}{_so(workers, wanted)}", change)
 
 
 def _too_few(file: ClusterFile, groups: list[NodeGroup], wanted: Wanted) -> Problem:
@@ -197,6 +205,25 @@ def _capped(file: ClusterFile, groups: list[NodeGroup], wanted: Wanted, cap: int
     also = f", and other types always keep {kept} of them" if kept else ""
     matter = f"{cap} nodes besides the head{also}: room for {_count(room)}{_so(room, wanted)}"
     yield Problem(file.line(("max_workers",)), CAP, matter, f"max_workers: {needed}")
+
+
+def _graces(file: ClusterFile, groups: Sequence[NodeGroup], wanted: Wanted) -> Iterator[Problem]:
+    """Where a pod that has to go is killed before its checkpoint is committed."""
+    needed_s = math.ceil(wanted.checkpoint_s) + LEFT_BEFORE_S
+    for group in groups if wanted.checkpoint_s else ():
+        took = f"{needed_s} s are needed (checkpoint {wanted.checkpoint_s:g} s, left {LEFT_BEFORE_S} s before the end)"
+        so = f"{took}: a node that goes costs the steps since the last commit"
+        if group.grace_s < needed_s:
+            change = f"terminationGracePeriodSeconds: {needed_s} or more"
+            yield _grace(file, group, f"a pod is killed {group.grace_s} s after its notice, and {so}", change)
+        if group.spot and needed_s > GKE_SPOT_S:
+            change = "nothing in this file; save a smaller checkpoint, or let the node pool give its pods more time"
+            yield _grace(file, group, f"GKE gives a pod of a spot node {GKE_SPOT_S} s, and {so}", change)
+
+
+def _grace(file: ClusterFile, group: NodeGroup, matter: str, change: str) -> Problem:
+    name = str(GRACE_AT[-1])
+    return Problem(file.line((*group.place, *GRACE_AT)), f"{name} of {group.name}", matter, change)
 
 
 def _so(workers: int, wanted: Wanted) -> str:

@@ -31,14 +31,21 @@ NO_LIMIT = 2**31 - 1
 SUFFIXES = {"m": 1e-3, "": 1.0, "k": 1e3, "Ki": 2**10, "M": 1e6, "Mi": 2**20, "G": 1e9, "Gi": 2**30}
 # and whatever ends in "gpu"
 LOGICAL = {"cpu": "CPU", "google.com/tpu": "TPU"}
+# Kubernetes' default of terminationGracePeriodSeconds
+DEFAULT_GRACE_S = 30
+# node labels with which a pod asks GKE for nodes that may be reclaimed
+RECLAIMED_BY_GKE = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
 Path_ = tuple[str | int, ...]
+# below a worker group
+GRACE_AT: Path_ = ("template", "spec", "terminationGracePeriodSeconds")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
     """A kind of node that can be had in numbers. A replica is `hosts` nodes that come and go together, each with
     `resources` in Ray's names (None: the file does not say). Bounds are in replicas; `wanted` is what the file asks for
-    to begin with. `place` is the path of its fields in the file."""
+    to begin with. `place` is the path of its fields in the file. `grace_s`: how long Kubernetes lets a pod end. `spot`:
+    the pod asks for nodes of GKE that may be reclaimed."""
 
     name: str
     place: Path_
@@ -48,6 +55,8 @@ class NodeGroup:
     hosts: int = 1
     resources: Mapping[str, float] | None = None
     suspended: bool = False
+    grace_s: int = DEFAULT_GRACE_S
+    spot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,8 @@ class _Reader:
         if not isinstance(group, dict):
             raise self._wrong(place, "is not a worker group")
         least = self._number(group, "minReplicas", place, 0)
+        pod = self._mapping(self._mapping(group, "template", place), "spec", place)
+        selected = self._mapping(pod, "nodeSelector", place)
         return NodeGroup(
             name=str(group.get("groupName", f"workerGroupSpecs[{place[-1]}]")),
             place=place,
@@ -141,6 +152,8 @@ class _Reader:
             hosts=max(1, self._number(group, "numOfHosts", place, 1)),
             resources=self._pod(group, place),
             suspended=group.get("suspend") is True,
+            grace_s=self._number(pod, "terminationGracePeriodSeconds", (*place, *GRACE_AT[:-1]), DEFAULT_GRACE_S),
+            spot=any(str(selected.get(label)).lower() == "true" for label in RECLAIMED_BY_GKE),
         )
 
     def _pod(self, group: dict[str, Any], place: Path_) -> dict[str, float] | None:
