@@ -211,7 +211,8 @@ def _check_wheel(session: nox.Session, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     sources = {
         f"shaketable/suites/{path.relative_to(ROOT / 'suites')}"
-        for path in (*ROOT.glob("suites/experiments/*.yaml"), *ROOT.glob("suites/deviations/*.yaml"))
+        for folder in ("experiments", "incidents", "deviations")
+        for path in ROOT.glob(f"suites/{folder}/*.yaml")
     }
     missing = sorted(sources - set(names))
     strays = [name for name in names if name.startswith("shaketable/suites/tests")]

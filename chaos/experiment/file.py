@@ -167,7 +167,7 @@ def fault_of(name: str, arguments: Mapping[str, Any], where: str) -> FaultPlan:
 
 def dump(plan: Plan, document: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A document that means exactly this plan: every key of the configuration resolved, nothing left to variables.
-    Title, description and tags are those of `document` where there is one."""
+    Title, description, tags and extensions are those of `document` where there is one."""
     said = document or {}
     configuration = dataclasses.asdict(plan.configuration)
     usual = dataclasses.asdict(Configuration())
@@ -181,6 +181,7 @@ def dump(plan: Plan, document: Mapping[str, Any] | None = None) -> dict[str, Any
         "title": plan.title,
         "description": said.get("description") or plan.title,
         "tags": list(said.get("tags") or []),
+        **({"extensions": said["extensions"]} if said.get("extensions") else {}),
         "controls": [CONTROL],
         "runtime": RUNTIME,
         "configuration": configuration,

@@ -37,6 +37,9 @@ from shaketable.chaos.faults.damage_checkpoint import DamageCheckpoint
 from shaketable.chaos.faults.lose_log import LoseLog
 from shaketable.chaos.faults.freeze_driver import FreezeDriver
 from shaketable.chaos.faults.sigkill_agent import SigkillAgent
+from shaketable.chaos.faults.slow_worker import SlowWorker
+from shaketable.chaos.faults.freeze_controller import FreezeController
+from shaketable.chaos.faults.freeze_raylet import FreezeRaylet
 # isort: on
 
 __all__ = ["FAULTS", "GROUP", "Fault", "Scene", "declared", "making_good"]

@@ -25,6 +25,8 @@ class SimulatedWorker(Protocol):
     raised: bool
     hangs: bool
     hung: bool
+    # its steps take so many times as long
+    factor: float
 
     @property
     def last_word_s(self) -> float:
@@ -42,6 +44,7 @@ class SimulatedWorker(Protocol):
 
     def ask_to_raise(self) -> None: ...
     def ask_to_hang(self) -> None: ...
+    def slow_down(self, factor: float) -> None: ...
 
     def freeze(self) -> None: ...
     def thaw(self) -> None: ...

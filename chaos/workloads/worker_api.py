@@ -8,6 +8,7 @@ never hears of this module. The wrapper (`witnessed.py`) decides in the worker w
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -80,6 +81,9 @@ class WorkerWitness:
         pid = os.getpid()
         self._sentinel = sentinel(directory, pid) if directory is not None else None
         self._hang = Path(directory, f"hang-{pid}") if directory is not None else None
+        self._slow = Path(directory, f"slow-{pid}") if directory is not None else None
+        # when the step under way began
+        self._since_s = time.monotonic()
 
     def emit(self, event: Event) -> None:
         if self._witness is not None:
@@ -93,6 +97,7 @@ class WorkerWitness:
     def before_report(self, index: int, metrics: dict[str, Any], checkpoint: Any) -> None:
         self._raise_if_asked()
         self._hang_if_asked()
+        self._slow_down_if_asked()
         if self._stepped is None:
             self._emit_step(index, dict(metrics), checkpoint is not None)
         self._step, self._stepped = index if self._stepped is None else self._stepped, None
@@ -114,6 +119,7 @@ class WorkerWitness:
     def after_report(self, index: int) -> None:
         term, attempt, rank, _, _ = self.side.where
         self.emit(Reported(term=term, attempt=attempt, rank=rank, step=self._step))
+        self._since_s = time.monotonic()
 
     def _raise_if_asked(self) -> None:
         """The fault `raise_in_worker` asks with a file; renaming it is both the evidence and what makes it happen
@@ -136,6 +142,17 @@ class WorkerWitness:
         except FileNotFoundError:
             return
         hanging.hang(hung.read_text())
+
+    def _slow_down_if_asked(self) -> None:
+        """For `slow_worker`, as long as its file is there."""
+        if self._slow is None:
+            return
+        try:
+            factor = float(self._slow.read_text())
+        except FileNotFoundError:
+            return
+        time.sleep((time.monotonic() - self._since_s) * (factor - 1))
+        self._slow.with_name(f"slowed-{os.getpid()}").touch()
 
 
 def as_step(value: Any) -> int | None:

@@ -139,6 +139,25 @@ class SimulatedCluster:
         if node.draining:
             self._leave_when_idle(node)
 
+    def freeze_raylet(self, number: int) -> None:
+        """SIGSTOP to its raylet alone."""
+        node = self.at(number)
+        if node.state != "up":
+            raise ClusterError(f"node {number} is {node.state}")
+        node.raylet_frozen = True
+        node.frozen_count += 1
+        self._timeline.later(self.draw(self._behaviour.frozen_seen), self._give_up, node, node.frozen_count)
+
+    def thaw_raylet(self, number: int) -> None:
+        node = self.at(number)
+        if not node.raylet_frozen:
+            return
+        node.raylet_frozen = False
+        if node.given_up:
+            self._end(node, 0.0)
+        else:
+            self._place_soon()
+
     def sigterm(self, number: int) -> None:
         """To `ray start --block`: drained, gone once idle, after 30 s in any case."""
         self._drain(self.at(number), self._behaviour.busy_exit_s)
@@ -188,7 +207,7 @@ class SimulatedCluster:
         self._place_soon()
 
     def _give_up(self, node: SimulatedNode, count: int) -> None:
-        if node.state == "frozen" and node.frozen_count == count:
+        if (node.state == "frozen" or node.raylet_frozen) and node.frozen_count == count:
             node.given_up = True
             self._see_dead(node)
 
@@ -333,7 +352,8 @@ class SimulatedCluster:
 
     @staticmethod
     def _can_be_had(node: SimulatedNode) -> bool:
-        return node.state == "up" and not node.draining and node.seen == "alive" and node.lease is None
+        there = node.state == "up" and not node.raylet_frozen and node.seen == "alive"
+        return there and not node.draining and node.lease is None
 
     def _first_for(self, nodes: tuple[SimulatedNode, ...]) -> Lease | None:
         fits = (lease for lease in self._waiting.values() if lease.tier in ("", nodes[0].tier))

@@ -68,6 +68,8 @@ class SimulatedNode:
     deadline_s: float = 0.0
     # Ray has declared it dead while it was frozen: it ends when it thaws
     given_up: bool = False
+    # its processes run, and nothing of it answers Ray
+    raylet_frozen: bool = False
     tier: str = ""
     lease: Lease | None = None
     frozen_count: int = 0

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 import typer
 
 from shaketable.reports import results
 from shaketable.suites.command.commands import Json, Tags, check_json, command, encoded, experiment_names, write
-from shaketable.suites.gate.catalogue import Entry, UsageError, catalogue, nearest, select, tagged
+from shaketable.suites.gate.catalogue import INCIDENTS, Entry, UsageError, catalogue, nearest, select, shipped, tagged
+from shaketable.suites.gate.catalogue import incidents as all_incidents
+from shaketable.suites.gate.incidents import incident_of
 
 # trigger -> how it is written, and when it comes true; docs/writing-experiments.md has more
 TRIGGERS = {
@@ -33,6 +35,7 @@ ACTION = """method:
     examples="""
 shaketable list                                  all experiments
 shaketable list --tag gate --json catalogue.json
+shaketable list --incidents                      what has happened elsewhere
 shaketable list --faults                         what can go wrong
 shaketable list --triggers                       when it happens
 shaketable list --invariants                     what is judged
@@ -40,30 +43,34 @@ shaketable list --invariants                     what is judged
 )
 def list_(
     tag: Tags = None,
+    incidents: Annotated[bool, typer.Option("--incidents", help="List the incidents instead.")] = False,
     faults: Annotated[bool, typer.Option("--faults", help="List the faults instead.")] = False,
     triggers: Annotated[bool, typer.Option("--triggers", help="List the triggers instead.")] = False,
     invariants: Annotated[bool, typer.Option("--invariants", help="List the invariants instead.")] = False,
     json: Json = None,
 ) -> int:
-    """List experiments, faults, triggers or invariants.
+    """List experiments, incidents, faults or invariants.
 
     `shaketable show NAME` says more of one."""
     asked = {"faults": faults, "triggers": triggers, "invariants": invariants}
     kinds = [kind for kind, wanted in asked.items() if wanted]
-    if len(kinds) + bool(tag) > 1:
-        raise UsageError("give --tag, --faults, --triggers or --invariants: only one of them")
+    if len(kinds) + bool(tag) + incidents > 1:
+        raise UsageError("give --tag, --incidents, --faults, --triggers or --invariants: only one of them")
     check_json(json)
-    rows = [_row(entry) for entry in (tagged(tag) if tag else catalogue())] if not kinds else list(WORDS[kinds[0]]())
+    entries = all_incidents() if incidents else tagged(tag) if tag else catalogue()
+    rows = list(WORDS[kinds[0]]()) if kinds else [_row(entry) for entry in entries]
     width = max((len(row[0]) for row in rows), default=0)
     for name, text in rows:
         print(f"{name:<{width}}  {text}")
-    write(json, encoded({kinds[0]: [{"name": n, "text": t} for n, t in rows]} if kinds else _listed(tag)))
+    said = {kinds[0]: [{"name": n, "text": t} for n, t in rows]} if kinds else _listed(entries, incidents)
+    write(json, encoded(said))
     return results.EXIT_PASS
 
 
 @command(
     examples="""
 shaketable show worker-crash          an experiment: what happens, and what is expected
+shaketable show two-jobs-for-one      an incident: the same, and its source
 shaketable show sigkill_worker        a fault: its arguments, and how it is written in a file
 shaketable show step                  a trigger
 shaketable show failure-budget        an invariant
@@ -73,12 +80,14 @@ def show(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="An experiment, a fault, a trigger or an invariant.", autocompletion=experiment_names
+            metavar="NAME",
+            help="An experiment, an incident, a fault, a trigger or an invariant.",
+            autocompletion=experiment_names,
         ),
     ],
 ) -> int:
     """Explain an experiment, fault, trigger or invariant."""
-    known: dict[str, Callable[[str], Iterator[str]]] = {entry.name: _experiment for entry in catalogue()}
+    known: dict[str, Callable[[str], Iterator[str]]] = {entry.name: _experiment for entry in shipped()}
     for kind, words in WORDS.items():
         known |= {word.partition("(")[0]: SHOWN[kind] for word, _ in words()}
     if name not in known:
@@ -92,11 +101,11 @@ def _row(entry: Entry) -> tuple[str, str]:
     return entry.name, f"{entry.title} [{', '.join(entry.tags)}]"
 
 
-def _listed(tag: list[str] | None) -> dict[str, object]:
-    entries = tagged(tag) if tag else catalogue()
+def _listed(entries: Sequence[Entry], incidents: bool) -> dict[str, object]:
     return {
-        "experiments": [
+        "incidents" if incidents else "experiments": [
             {"name": e.name, "title": e.title, "tags": e.tags, "path": str(e.path), "configuration": e.configuration}
+            | ({"source": incident_of(e).source} if incidents else {})
             for e in entries
         ]
     }
@@ -167,12 +176,23 @@ def _experiment(name: str) -> Iterator[str]:
     yield f"{entry.name}: {entry.title}"
     yield str(entry.document.get("description", ""))
     yield f"tags: {', '.join(entry.tags)}"
+    if entry.path.parent == INCIDENTS:
+        yield from _incident(entry)
     for action in entry.document.get("method", ()):
         yield f"action: {action['name']}"
     probes = (entry.document.get("steady-state-hypothesis") or {}).get("probes", ())
     yield from (f"expects: {probe['provider'].get('arguments', {})}" for probe in probes)
     yield f"file: {entry.path}"
     yield f"run it: shaketable run {entry.name}"
+
+
+def _incident(entry: Entry) -> Iterator[str]:
+    incident = incident_of(entry)
+    yield f"source: {incident.source}"
+    if incident.mutant:
+        yield f"fails with: --mutant {incident.mutant}"
+    else:
+        yield f"known gap: {incident.gap}"
 
 
 WORDS: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {

@@ -58,7 +58,7 @@ Tags = Annotated[
 
 def experiment_names(incomplete: str) -> list[str]:
     """For the shell's completion."""
-    return [entry.name for entry in catalogue.catalogue() if entry.name.startswith(incomplete)]
+    return [entry.name for entry in catalogue.shipped() if entry.name.startswith(incomplete)]
 
 
 def command(
@@ -149,6 +149,7 @@ shaketable run                                              the gate, with a can
 shaketable run worker-crash node-sigkill                    two experiments by name
 shaketable run --all --cluster simulated                    the whole catalogue, in virtual time
 shaketable run --all --cluster processes                    the same with real processes, without Ray
+shaketable run --incidents --cluster simulated              what has happened elsewhere, in virtual time
 shaketable run --tag node --jobs 2 --seed 7                 all experiments with a tag
 shaketable run --fail-fast --quiet                          stop at the first red one; print little
 shaketable run my-experiment.yaml --var nodes=4             your file, with one key overridden
@@ -171,6 +172,7 @@ def run(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run the whole catalogue.")] = False,
+    incidents: Annotated[bool, typer.Option("--incidents", help="Run every incident.")] = False,
     tag: Tags = None,
     subject: Annotated[
         str | None, typer.Option(metavar="NAME", help="System under test: bundled or ray-train.")
@@ -242,7 +244,8 @@ def run(
     usual = _variables((), subject=settings.subject, cluster=settings.cluster)
     variables = usual | own | _variables(var or (), subject=subject, cluster=cluster)
     mutants.known(mutant)
-    chosen = tag or ([] if experiments or everything or mutant or own else list(settings.tags))
+    named = experiments or everything or incidents
+    chosen = tag or ([] if named or mutant or own else list(settings.tags))
     request = runner.Request(
         tuple(experiments or ()),
         everything,
@@ -256,6 +259,7 @@ def run(
         fail_fast,
         quiet,
         settings.below(settings.results) or ROOT,
+        incidents,
     )
     check_json(json)
     earlier = compare_with or settings.below(settings.compare_with)

@@ -51,12 +51,18 @@ def reproduce(
 shaketable import-trace spot.csv --output spot.yaml        nodes join and leave as in spot.csv, within a minute
 shaketable import-trace spot.csv --scale 600               one second for ten minutes of the trace
 shaketable import-trace spot.csv --notice --seed 7         with notice; another seed for unnamed nodes
+shaketable import-trace us-east-1f_v100_1.json --nodes 8   SkyPilot's format, for eight nodes at the most
 shaketable run spot.yaml --subject ray-train               replay the trace
 """
 )
 def import_trace(
     trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="CSV lines: seconds,add|remove,node. The node is optional.")
+        Path,
+        typer.Argument(
+            metavar="TRACE",
+            help="CSV lines: seconds,add|remove,node (the node is optional), or time,count as Bamboo published them;"
+            " or SkyPilot's JSON.",
+        ),
     ],
     scale: Annotated[
         float | None,
@@ -68,16 +74,22 @@ def import_trace(
     notice: Annotated[
         bool, typer.Option("--notice", help="Stop nodes with SIGTERM and notice instead of SIGKILL.")
     ] = False,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="The numbers of a trace count missing nodes, not those that are there.")
+    ] = False,
+    nodes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Scale the numbers of a trace: so many nodes at the most.")
+    ] = None,
     output: Output = None,
     json: Json = None,
 ) -> int:
     """Write an experiment from a capacity trace.
 
-    In the experiment, nodes join and leave as in the trace.     Runs nothing."""
+    In the experiment, nodes join and leave as in the trace. Runs nothing."""
     from shaketable.suites.command.incidents import imported
 
     check_json(json)
-    made = imported(trace, scale=scale, seed=seed, notice=notice)
+    made = imported(trace, scale=scale, seed=seed, notice=notice, missing=missing, nodes=nodes)
     _publish(made.text, output)
     for line in made.summary():
         print(line, file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from shaketable.chaos import job_kinds
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.experiment import configuration
 from shaketable.chaos.experiment.writer import text
-from shaketable.chaos.incidents.capacity_trace import FORMAT, parse
+from shaketable.chaos.incidents import published_traces
+from shaketable.chaos.incidents.capacity_trace import FORMAT, Change, parse
 from shaketable.chaos.incidents.recorded_attempts import Incident, incident_of
 from shaketable.chaos.incidents.replay import Replay, replay
 from shaketable.chaos.incidents.reproduction import Reproduction, reproduction
@@ -109,21 +110,38 @@ class Imported:
         }
 
 
-def imported(path: Path, *, scale: float | None, seed: int, notice: bool) -> Imported:
-    """Raises UsageError."""
+def imported(
+    path: Path, *, scale: float | None, seed: int, notice: bool, missing: bool = False, nodes: int | None = None
+) -> Imported:
+    """`missing` and `nodes` are for traces that count nodes. Raises UsageError."""
     if scale is not None and not (0 < scale < math.inf):
         raise UsageError(f"--scale {scale:g}: must be above 0, such as 60 for one minute per second")
     rng = random.Random(seed)
     try:
-        changes = parse(_text(path), str(path))
+        changes, notes = _changes(_text(path), str(path), missing, nodes)
         made = replay(changes, str(path), scale=scale, seed=seed, choose=rng.choice, notice=notice)
     except ExperimentError as error:
         raise UsageError(str(error)) from error
+    made = replace(made, notes=(*notes, *made.notes))
     description = " ".join(
         [f"From {path}: one second replays {made.scale:g} s of it. Seed {seed} chooses nodes that it does not name."]
         + [f"{note[0].upper()}{note[1:]}." for note in made.notes]
     )
     return Imported(path, made, text(made.plan, description, ("trace", "node", "elastic")))
+
+
+def _changes(trace: str, where: str, missing: bool, nodes: int | None) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+    """With what there is to say of how it was read. Raises ExperimentError."""
+    if not published_traces.is_counted(trace):
+        if missing or nodes:
+            raise ExperimentError(f"{where}: names nodes that come and go; --missing and --nodes are for counts")
+        return parse(trace, where), ()
+    counted = published_traces.read(trace, where, missing=missing, nodes=nodes)
+    read = "missing nodes" if missing else "nodes that are there"
+    said = (
+        f"it counts nodes, read as {read}: {counted.most} at the most, none {counted.none_of_the_time:.0%} of the time"
+    )
+    return published_traces.changes(counted), (said,)
 
 
 def _text(path: Path) -> str:

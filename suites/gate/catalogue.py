@@ -1,7 +1,8 @@
-"""Which experiments there are: the YAML files that ship in `experiments/`, and any file a user names.
+"""Which experiments there are: the YAML files that ship in `experiments/` and `incidents/`, and any file a user names.
 
 A catalogue name is a file's name without its suffix. Selection happens here, so that a misspelt name or key is
-answered with what was probably meant, before anything is started.
+answered with what was probably meant, before anything is started. Incidents are run by name or all together; no tag
+and no `--all` brings them in.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from shaketable.chaos.errors import ChaosError, ExperimentError
 from shaketable.chaos.experiment import documents
 
 FOLDER = Path(__file__).parents[1] / "experiments"
+INCIDENTS = Path(__file__).parents[1] / "incidents"
 SUFFIXES = (".yaml", ".yml")
 # A tag of experiments that not everything can run -> the key that decides, what it may be for them, and why.
 NEEDS = {
@@ -71,20 +73,34 @@ def _entry(path: Path, content: dict[str, Any]) -> Entry:
 
 
 def catalogue() -> list[Entry]:
-    """Everything that ships, by name."""
-    return [read(path) for path in _files()]
+    """Every experiment that ships, by name, without the incidents."""
+    return [read(path) for path in _files(FOLDER)]
 
 
-def _files() -> list[Path]:
-    return [path for path in sorted(FOLDER.iterdir()) if path.suffix in SUFFIXES] if FOLDER.is_dir() else []
+def incidents() -> list[Entry]:
+    """Every incident that ships, by name."""
+    return [read(path) for path in _files(INCIDENTS)]
 
 
-def select(names: Sequence[str], *, tags: Sequence[str] = (), everything: bool = False) -> list[Entry]:
-    """What `shaketable run` runs: names and files, or --all, or --tag, or else the gate."""
-    if sum(map(bool, (names, tags, everything))) > 1:
-        raise UsageError("give experiment names, --tag or --all: only one of the three")
+def shipped() -> list[Entry]:
+    """Experiments, then incidents: whatever can be run by its name."""
+    return [*catalogue(), *incidents()]
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES] if folder.is_dir() else []
+
+
+def select(
+    names: Sequence[str], *, tags: Sequence[str] = (), everything: bool = False, all_incidents: bool = False
+) -> list[Entry]:
+    """What `shaketable run` runs: names and files, or --all, or --incidents, or --tag, or else the gate."""
+    if sum(map(bool, (names, tags, everything, all_incidents))) > 1:
+        raise UsageError("give experiment names, --tag, --all or --incidents: only one of them")
     if names:
         return _once(_named(name) for name in names)
+    if all_incidents:
+        return incidents()
     if everything:
         return catalogue()
     return tagged(tags or ("gate",))
@@ -115,7 +131,7 @@ def _named(name: str) -> Entry:
     if name.endswith(SUFFIXES) or "/" in name:
         # `latest` in it will soon be another folder
         return read(Path(name).resolve() if Path(name).exists() else Path(name))
-    files = {path.stem: path for path in _files()}
+    files = {path.stem: path for path in (*_files(FOLDER), *_files(INCIDENTS))}
     if name not in files:
         raise UsageError(f"no experiment is called {name!r}{nearest(name, files)}")
     return read(files[name])

@@ -85,7 +85,8 @@ def recorded(subject: str, version: str) -> tuple[Deviation, ...]:
 def unrecorded(entries: Iterable[Entry], variables: Mapping[str, str], version: str) -> list[str]:
     """A line for each subject of the catalogue of which nothing is known in this version. Raises UsageError for a file
     that is not as it must be, before anything is started."""
-    ours = {entry.value("subject", variables) for entry in entries if entry.path.parent == catalogue.FOLDER}
+    folders = (catalogue.FOLDER, catalogue.INCIDENTS)
+    ours = {entry.value("subject", variables) for entry in entries if entry.path.parent in folders}
     files = ", ".join(sorted(path.name for path in FOLDER.glob("*.yaml")))
     return [
         f"no deviations are recorded of {subject} {version}, only {files}: each one will be red"
@@ -95,7 +96,7 @@ def unrecorded(entries: Iterable[Entry], variables: Mapping[str, str], version: 
 
 
 def _problems(file: _File, path: Path) -> Iterator[str]:
-    names = {entry.name for entry in catalogue.catalogue()}
+    names = {entry.name for entry in catalogue.shipped()}
     if f"{file.subject}-{file.version}" != path.stem:
         yield f"is of {file.subject} {file.version}, so it must be called {file.subject}-{file.version}.yaml"
     for deviation in file.deviations:
@@ -117,7 +118,8 @@ def experiment_of(told: Sequence[AnyEvent] | History, names: Sequence[str]) -> s
     """Which of these experiments of the catalogue, as it ships, the history is of; empty: none of them."""
     history = History.indexed(told)
     for name in names:
-        plan = experiment_file.load(catalogue.FOLDER / f"{name}.yaml").plan
+        (entry,) = catalogue.select([name])
+        plan = experiment_file.load(entry.path).plan
         same = history.began is not None and history.began.title == plan.title
         same = same and _expected(history.expect) == _expected(plan.expect, history.expect)
         if same and _comparable(history.configuration) == _comparable(plan.configuration):

@@ -65,10 +65,12 @@ class Request:
     quiet: bool = False
     # where result folders are made that nobody names
     root: Path = ROOT
+    incidents: bool = False
 
     @property
     def is_gate(self) -> bool:
-        return not (self.names or self.everything or self.tags or self.mutant or "job" in self.variables)
+        chosen = self.names or self.everything or self.incidents or self.tags
+        return not (chosen or self.mutant or "job" in self.variables)
 
     @property
     def canary(self) -> str:
@@ -83,7 +85,7 @@ Conclude = Callable[[Run, Path], tuple[Run, list[str]]]
 def run(request: Request, out: TextIO, conclude: Conclude = lambda run, folder: (run, [])) -> Run:
     """The whole of `shaketable run`, but for its exit code. Raises UsageError before anything is started."""
     ray = require_ray()
-    entries = select(request.names, tags=request.tags, everything=request.everything)
+    entries = select(request.names, tags=request.tags, everything=request.everything, all_incidents=request.incidents)
     variables = dict(request.variables) | _seed(request)
     notes: list[str] = []
     if not request.names:

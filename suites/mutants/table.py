@@ -42,10 +42,10 @@ def _counts(each: Sighted) -> str:
     return ", ".join(f"{name} {count}" for name, count in each.by.most_common()) or "none of these schedules"
 
 
-def write_between_marks(path: Path, text: str) -> None:
+def write_between_marks(path: Path, text: str, marks: tuple[str, str] = (BEGIN, END)) -> None:
     """Raises ValueError if the marks are not there."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = path.read_text().partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not begin or not end:
-        raise ValueError(f"{path}: the marks {BEGIN} and {END} are not there")
+        raise ValueError(f"{path}: the marks {marks[0]} and {marks[1]} are not there")
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}")

@@ -13,6 +13,7 @@ from shaketable.chaos.experiment.vocabulary import signature_of
 from shaketable.chaos.faults import FAULTS, Fault
 from shaketable.chaos.injection.triggers import KINDS
 from shaketable.chaos.plan import Configuration, Expect
+from shaketable.suites.gate.incidents import Incident
 
 Schema = dict[str, Any]
 MODULE = "shaketable.chaos.toolkit"
@@ -31,6 +32,7 @@ def schema() -> Schema:
             "title": {"type": "string", "description": "One sentence: what happens, and when."},
             "description": {"type": "string", "description": "Why, and what is expected."},
             "tags": {"type": "array", "items": TEXT, "description": "gate: part of the gate."},
+            "extensions": {"type": "array", "items": _extension(defs), "description": "Of an incident: its source."},
             "controls": {"type": "array", "contains": _control(), "description": "Without it nothing runs."},
             "configuration": configuration,
             "method": {"type": "array", "minItems": 0, "items": _action(), "description": "One action per fault."},
@@ -38,6 +40,12 @@ def schema() -> Schema:
         },
         "$defs": defs,
     }
+
+
+def _extension(defs: Schema) -> Schema:
+    """Chaos Toolkit's place for what it does not know; ours is the one called shaketable."""
+    ours = {"incident": _of(Incident, defs)}
+    return {"type": "object", "required": ["name"], "properties": {"name": TEXT, **ours}}
 
 
 def _of(kind: type, defs: Schema) -> Schema:

@@ -51,6 +51,7 @@ class Worker:
     raised: bool = False
     hangs: bool = False
     hung: bool = False
+    factor: float = 1.0
     # the job's own state
     step: int = 0
     digest: str = ""
@@ -94,6 +95,9 @@ class Worker:
 
     def ask_to_hang(self) -> None:
         self.group.ask_to_hang(self)
+
+    def slow_down(self, factor: float) -> None:
+        self.group.slow_down(self, factor)
 
     def freeze(self) -> None:
         self.group.freeze(self)

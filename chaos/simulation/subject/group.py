@@ -302,6 +302,13 @@ class WorkerGroup:
         self.interrupted()
         self.go_on()
 
+    def slow_down(self, worker: Worker, factor: float) -> None:
+        """All wait for the slowest of them."""
+        self.interrupted()
+        worker.factor = factor
+        self._step_s = self.world.chain.pace_s(self.world_size) * max(each.factor for each in self.workers)
+        self.go_on()
+
     def freeze(self, worker: Worker) -> None:
         worker.frozen = True
         self.halt(worker)

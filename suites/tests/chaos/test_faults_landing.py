@@ -14,8 +14,10 @@ import pytest
 
 from shaketable.chaos import procfs
 from shaketable.chaos.faults import FAULTS, GROUP, Fault, Scene, arming
+from shaketable.chaos.faults.freeze_raylet import FreezeRaylet
 from shaketable.chaos.faults.hang_worker import HangWorker
 from shaketable.chaos.faults.raise_in_worker import RaiseInWorker
+from shaketable.chaos.faults.slow_worker import SlowWorker
 from shaketable.chaos.history.collector import Collector, CollectorError
 from shaketable.chaos.history.events import (
     AnyEvent,
@@ -58,6 +60,9 @@ FAULT_PLANS = {
     "sigterm_driver": FaultPlan("sigterm_driver", None, AT),
     "sigint_driver": FaultPlan("sigint_driver", None, AT),
     "freeze_driver": FaultPlan("freeze_driver", None, AT),
+    "freeze_controller": FaultPlan("freeze_controller", None, AT),
+    "slow_worker": FaultPlan("slow_worker", {"rank": 1}, AT, {"factor": 2.0}),
+    "freeze_raylet": FaultPlan("freeze_raylet", {"node": 2}, AT),
     "relaunch_driver": FaultPlan("relaunch_driver", None, AT),
     "hurt_storage": FaultPlan("hurt_storage", None, AT, {"effect": "slow_down", "methods": ["GET"]}),
     "fill_disk": FaultPlan("fill_disk", None, AT),
@@ -67,7 +72,7 @@ FAULT_PLANS = {
     "reached": FaultPlan("reached", None, AT),
 }
 # By the job itself, which these processes do not run.
-ASKED_BY_FILE = {"raise_in_worker", "hang_worker"}
+ASKED_BY_FILE = {"raise_in_worker", "hang_worker", "slow_worker"}
 # What it hits is found by a raylet, which stands above none of these processes.
 BELOW_RAYLET = {"sigkill_agent"}
 
@@ -247,6 +252,37 @@ def test_a_worker_is_asked_to_hang_by_a_file_and_answers_with_another(stage: Sta
         patch.setitem(FAULTS, "hang_worker", Obedient)
         (observed,) = only(stage.play(FAULT_PLANS["hang_worker"]), FaultObserved)
     assert observed.evidence == "hung"
+
+
+def test_a_worker_is_slowed_down_by_a_file_as_long_as_that_is_there(stage: Stage) -> None:
+    pid = stage.workers[1].pid
+    asked = stage.scene.directory / f"slow-{pid}"
+
+    class Obedient(SlowWorker):
+        def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
+            super().inject(scene, hit)
+            assert float(asked.read_text()) == 2.0
+            (scene.directory / f"slowed-{pid}").touch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAULTS, "slow_worker", Obedient)
+        (observed,) = only(stage.play(FAULT_PLANS["slow_worker"]), FaultObserved)
+    assert observed.evidence == "2 times as long" and not asked.exists()
+
+
+def test_only_the_raylet_of_a_node_is_stopped_and_thawed_when_its_until_comes_true(stage: Stage) -> None:
+    starter, raylet = stage.cluster.pids(2)
+    stopped: list[int] = []
+
+    class Looking(FreezeRaylet):
+        def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
+            stopped.extend(pid for pid in (starter, raylet) if procfs.stopped(pid))
+            super().heal(scene, hit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAULTS, "freeze_raylet", Looking)
+        stage.play(FaultPlan("freeze_raylet", {"node": 2}, AT, {"until": {"step": 5}}))
+    assert stopped == [raylet] and not procfs.stopped(raylet)
 
 
 @pytest.fixture

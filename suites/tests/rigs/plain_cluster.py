@@ -16,7 +16,9 @@ from typing import Self
 from shaketable.chaos import procfs
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
 
-NODE = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+# called what the kernel calls a raylet
+CHILD = "import time; open('/proc/self/comm', 'w').write('raylet'); time.sleep(600)"
+NODE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])"
 SLEEPER = "import time; print(flush=True); time.sleep(600)"
 
 
@@ -69,8 +71,8 @@ class PlainCluster:
         process = subprocess.Popen([sys.executable, "-c", NODE], start_new_session=True)
         self._processes[number] = process
         children = f"/proc/{process.pid}/task/{process.pid}/children"
-        deadline_s = time.monotonic() + 10
-        while not (child := open(children).read().split()):  # noqa: SIM115, PTH123
+        deadline_s = time.monotonic() + 60
+        while not (child := open(children).read().split()) or procfs.name(int(child[0])) != "raylet":  # noqa: SIM115, PTH123
             assert time.monotonic() < deadline_s, "the node's child did not come"
         self._pids[number] = [process.pid, *map(int, child)]
         return self.node(number)

@@ -74,7 +74,7 @@ def test_an_experiment_that_is_named_twice_runs_once() -> None:
 
 
 def test_names_and_tags_together_are_refused() -> None:
-    with pytest.raises(UsageError, match="only one of the three"):
+    with pytest.raises(UsageError, match="only one of them"):
         catalogue.select(["worker-crash"], tags=["gate"])
 
 

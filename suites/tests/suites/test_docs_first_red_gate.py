@@ -22,9 +22,9 @@ DIFFERS = [
 ]
 
 
-def blocks() -> list[tuple[str, str]]:
+def blocks(page: Path) -> list[tuple[str, str]]:
     """(command, output) of every block, in order."""
-    found = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     return [(command, output) for command, output in found]
 
 
@@ -40,12 +40,17 @@ def typed(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_every_command_of_the_tutorial_prints_what_the_page_says(tmp_path: Path) -> None:
-    assert len(blocks()) == len(EXIT_CODES)
-    for (command, output), code in zip(blocks(), EXIT_CODES, strict=True):
-        done = typed(command, tmp_path)
+def walk(page: Path, exit_codes: list[int], folder: Path) -> None:
+    """Type every command of the page, and see what it prints."""
+    assert len(blocks(page)) == len(exit_codes)
+    for (command, output), code in zip(blocks(page), exit_codes, strict=True):
+        done = typed(command, folder)
         assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}"
         assert plain(done.stdout) == plain(output), command
+
+
+def test_every_command_of_the_tutorial_prints_what_the_page_says(tmp_path: Path) -> None:
+    walk(PAGE, EXIT_CODES, tmp_path)
 
 
 def test_the_code_that_the_tutorial_quotes_is_in_the_files_that_it_links() -> None:

@@ -148,3 +148,74 @@ def test_the_command_writes_the_file_and_says_how_to_run_it(tmp_path: Path) -> N
     assert yaml.safe_load((tmp_path / "spot.yaml").read_text())["tags"] == ["trace", "node", "elastic"]
     assert json.loads((tmp_path / "spot.json").read_text())["scale"] == 60.0
     assert called("import-trace", "missing.csv", cwd=tmp_path).exit_code == 2
+
+
+# ---- as others have published them ----
+
+# The first lines of aws-spot-instances-p2-xlarge-us-east-1e-2020-11-23-1700-to-2020-11-24-0700.csv, and those of the
+# traces with dates.
+BAMBOO = "0,10\n41093,10\n41093,9\n41885,9\n41885,10\n"
+BAMBOO_DATES = "timestamp,count\n2021-07-26T18:42:00Z,8\n2021-07-26T18:45:00Z,11\n2021-07-26T19:08:00Z,10\n"
+CLOUDWATCH = "time,count\n2021-09-17 04:00:00,2.0\n2021-09-17 04:05:00,1.0\n"
+SKYPILOT = '{"metadata": {"gap_seconds": 300}, "data": [4, 4, 3, 1, 1, 4]}'
+
+
+def levels(result: Imported) -> list[int]:
+    """How many nodes there are after each change."""
+    there = [result.made.plan.configuration.nodes]
+    for name, _, _ in told(result):
+        there.append(there[-1] + (1 if name == "add_node" else -1))
+    return there
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (BAMBOO, [10, 9, 10]),
+        (BAMBOO_DATES, [8, 9, 10, 11, 10]),
+        (CLOUDWATCH, [2, 1]),
+        (SKYPILOT, [4, 3, 2, 1, 2, 3, 4]),
+    ],
+)
+def test_a_trace_of_numbers_becomes_nodes_that_come_and_go(tmp_path: Path, text: str, expected: list[int]) -> None:
+    result = made(tmp_path, text, scale=None)
+    assert levels(result) == expected
+    assert "read as nodes that are there" in result.made.notes[0]
+
+
+def test_the_gap_and_the_dates_of_a_trace_are_its_clock(tmp_path: Path) -> None:
+    assert [at and at["step"] for _, _, at in told(made(tmp_path, SKYPILOT))] == [105, 155, 155, 255, 255, 255]
+    assert [at and at["step"] for _, _, at in told(made(tmp_path, BAMBOO_DATES))] == [35, 35, 35, 265]
+
+
+def test_numbers_may_be_of_missing_nodes(tmp_path: Path) -> None:
+    result = made(tmp_path, SKYPILOT, missing=True)
+    # one more than the trace has, since there is none in the end
+    assert levels(result) == [2, 3, 4, 3, 2, 1]
+    assert "read as missing nodes: 3 at the most, none 40% of the time" in result.made.notes[0]
+
+
+def test_numbers_are_scaled_to_a_cluster(tmp_path: Path) -> None:
+    assert levels(made(tmp_path, BAMBOO, nodes=3)) == [3]
+    assert levels(made(tmp_path, SKYPILOT, nodes=8))[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"metadata": {}, "data": [1]}', "trace.csv:1: Object missing required field `gap_seconds`"),
+        ('{"metadata": {"gap_seconds": 300}, "data": [-1]}', "trace.csv:1: Expected `int` >= 0"),
+        ('{"metadata": {"gap_seconds": 300}, "data": [0, 0]}', "trace.csv: there is never a node"),
+        ("0,4\nsoon,5\n", "trace.csv:2: 'soon,5': expected time,count"),
+        ("9,4\n3,5\n", "trace.csv:2: its time comes after that of line 1"),
+    ],
+)
+def test_a_trace_of_numbers_that_is_none_is_named_by_its_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        made(tmp_path, text)
+    assert said in str(error.value)
+
+
+def test_what_is_for_numbers_is_refused_for_a_trace_of_nodes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--missing and --nodes are for counts"):
+        made(tmp_path, SPOT, nodes=8)
