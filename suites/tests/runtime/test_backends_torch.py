@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -35,3 +36,17 @@ def test_a_peer_finds_the_store() -> None:
     peer = TCPStore("127.0.0.1", store.port, 2, False, timedelta(seconds=10), wait_for_workers=False)
     peer.set("key", "value")
     assert store.get("key") == b"value"
+
+
+def test_gloo_gets_the_interface_of_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shaketable.runtime.backends.torch import GLOO_INTERFACE, bind_gloo, interface_of
+
+    # given back afterwards
+    monkeypatch.setenv(GLOO_INTERFACE, "")
+    monkeypatch.delenv(GLOO_INTERFACE)
+    bind_gloo("127.0.0.1")
+    assert os.environ[GLOO_INTERFACE] == "lo"
+    monkeypatch.setenv(GLOO_INTERFACE, "mine")
+    bind_gloo("127.0.0.1")
+    assert os.environ[GLOO_INTERFACE] == "mine", "what somebody has named stays"
+    assert interface_of("198.51.100.1") == interface_of("::1") == ""
