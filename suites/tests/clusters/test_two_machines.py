@@ -72,6 +72,8 @@ def shaken(
         nodes=2,
         num_workers=2,
         max_failures=1,
+        # no silence of a busy machine is to be taken for a lost node
+        heartbeat_timeout_s=20.0,
         storage=storage,
         job_config={"steps": 12, **(job or {})},
     )

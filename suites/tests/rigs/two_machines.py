@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ def why_not() -> str:
 @contextmanager
 def two_machines() -> Iterator[TwoMachines]:
     """Of addresses that are set aside for benchmarks (RFC 2544): nobody is called so."""
-    number = os.getpid() % (1 << 14)
+    number = secrets.randbelow(1 << 14)
     name, cable = f"shk-{number}", f"shk{number}"
     first = f"198.18.{number // 64}.{number % 64 * 4}".rpartition(".")
     here, there = (f"{first[0]}.{int(first[2]) + last}" for last in (1, 2))
@@ -62,8 +63,9 @@ def two_machines() -> Iterator[TwoMachines]:
         _ip("-n", name, "route", "add", "default", "via", here)
         yield TwoMachines(here, there, ("ip", "netns", "exec", name))
     finally:
-        # the pair goes with the namespace
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        # The pair would go with the namespace, but a while after this.
+        for gone in (("link", "del", f"{cable}h"), ("netns", "del", name)):
+            subprocess.run(["ip", *gone], capture_output=True, check=False)
 
 
 def _ip(*arguments: str) -> None:
