@@ -25,7 +25,7 @@ BATCHES_PER_PASS = 8
 class ChainConfig:
     """The job's configuration (`job_config` of an experiment). `fail_at`: rank `fail_rank` raises at that step,
     in every attempt; `sharded`: every rank checkpoints a shard, not rank 0 alone; `host`: what rank 0's collective
-    binds to, "auto" for the machine's own address on clusters of several machines; `full_world`: in a smaller
+    binds to, "auto" for its node's own address, at which the other nodes reach it; `full_world`: in a smaller
     world a step takes `short_step_s`, as a fixed batch does on fewer machines, so that an experiment in which the
     run shall grow lasts until it has grown, however slowly a node starts."""
 
@@ -38,7 +38,7 @@ class ChainConfig:
     fail_at: Count | None = None
     fail_rank: Count = 0
     sharded: bool = False
-    host: str = "127.0.0.1"
+    host: str = "auto"
     full_world: Count | None = None
     short_step_s: Pause = 0.5
 

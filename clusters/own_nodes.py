@@ -9,6 +9,7 @@ import threading
 import uuid
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from shaketable.clusters import fake_slices, marked
@@ -17,6 +18,13 @@ from shaketable.clusters.slice_states import Slices, slice_name
 
 # where there is one, it hosts no worker
 HEAD = 0
+
+
+def put(path: Path, text: str) -> None:
+    """Whoever finds the file finds all of it."""
+    written = path.with_name(f".{path.name}")
+    written.write_text(text)
+    written.rename(path)
 
 
 class OwnNode(Protocol):
@@ -123,6 +131,16 @@ class OwnNodes(Generic[P]):
 
     def process_gone(self, node_id: str, pid: int) -> bool:
         return marked.gone(pid)
+
+    def put_file(self, node_id: str, path: Path, text: str) -> None:
+        """They share this machine's disk."""
+        put(path, text)
+
+    def has_file(self, node_id: str, path: Path) -> bool:
+        return path.exists()
+
+    def drop_file(self, node_id: str, path: Path) -> None:
+        path.unlink(missing_ok=True)
 
     def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
         node = self._worker(number)

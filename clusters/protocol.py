@@ -9,12 +9,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from shaketable.clusters.slice_states import Slices
 
 LOOPBACK = "127.0.0.1"
+# an existing cluster that Ray itself finds
+AUTO = "auto"
 NodeState = Literal["alive", "draining", "dead"]
 
 
@@ -125,6 +128,16 @@ class Cluster(Protocol):
         ...
 
     def process_gone(self, node_id: str, pid: int) -> bool: ...
+
+    def put_file(self, node_id: str, path: Path, text: str) -> None:
+        """On the node, where workers look for it, whole at once. Raises ClusterError where that cannot be done."""
+        ...
+
+    def has_file(self, node_id: str, path: Path) -> bool: ...
+
+    def drop_file(self, node_id: str, path: Path) -> None:
+        """Whether it is there or not."""
+        ...
 
     def drain_node(self, number: int, deadline_s: float) -> None:
         """Announce a preemption of the node with Ray's own drain request, `deadline_s` from now."""

@@ -78,7 +78,7 @@ class RunStorage:
 class TrainContext:
     """Who this worker is (Ray Train: `ray.train.get_context()`); `term` and `attempt` count from 1 over the run,
     `resume` is the name of the checkpoint it resumes from, None at the very start. `run_path`: the run's directory or
-    URL."""
+    URL. `node_ip`: the address of its node, at which the other nodes reach it."""
 
     term: int
     attempt: int
@@ -91,6 +91,7 @@ class TrainContext:
     name: str
     resume: str | None
     run_path: str = ""
+    node_ip: str = ""
 
     def get_world_rank(self) -> int:
         return self.rank

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from typing import Any
 
 import ray
 
-from shaketable.runtime.tpu.seen_nodes import SeenNode
+from shaketable.runtime.tpu.seen_nodes import SeenNode, Standing, replaced
+
+ANSWER_S = 10.0
+LISTENS_WITHIN_S = 0.5
 
 
 def node_ip() -> str:
@@ -22,17 +27,47 @@ def session_directory() -> Path:
 def nodes() -> tuple[SeenNode, ...]:
     """All nodes Ray has ever seen in this cluster, with drain notices. Two calls to the GCS."""
     draining: dict[str, int] = ray._private.state.state.get_draining_nodes()
+    listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    ghosts = _ghosts([node for node in listed if node["Alive"]])
     return tuple(
         SeenNode(
             node["NodeID"],
-            alive=bool(node["Alive"]),
+            alive=bool(node["Alive"]) and node["NodeID"] not in ghosts,
             draining=node["NodeID"] in draining,
             drain_deadline_wall_s=draining.get(node["NodeID"], 0) / 1000,
             labels=node.get("Labels") or {},
             chips=float((node.get("Resources") or {}).get("TPU", 0)),
+            ghost=node["NodeID"] in ghosts,
         )
-        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        for node in listed
     )
+
+
+def _ghosts(alive: list[dict[str, Any]]) -> set[str]:
+    """Those whose place another node has taken. Only where two claim one place is anything more asked of Ray."""
+    places = [(node["NodeManagerAddress"], node["RayletSocketName"]) for node in alive]
+    if len(set(places)) == len(places):
+        return set()
+    known: Any = ray._private.worker.global_worker.gcs_client.get_all_node_info(timeout=ANSWER_S)  # type: ignore[attr-defined]
+    since = {node_id.hex(): int(info.start_time_ms) for node_id, info in known.items()}
+    return replaced(
+        (
+            Standing(node["NodeID"], place, int(node["NodeManagerPort"]), since.get(node["NodeID"], 0))
+            for node, place in zip(alive, places, strict=True)
+        ),
+        nobody_listens,
+    )
+
+
+def nobody_listens(address: str, port: int) -> bool:
+    """The machine itself says so. One that does not answer in time may be slow."""
+    try:
+        socket.create_connection((address, port), timeout=LISTENS_WITHIN_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def free_chips() -> dict[str, float]:

@@ -69,6 +69,7 @@ class Session:
             name=task.name,
             resume=fork.resume.checkpoint if fork.resume else None,
             run_path=task.run_path,
+            node_ip=task.node_ip,
         )
         self._attempt, self._rank = fork.attempt, fork.rank
         self.node_ip = task.node_ip

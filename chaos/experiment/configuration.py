@@ -21,6 +21,7 @@ from shaketable.chaos.experiment import documents
 from shaketable.chaos.experiment.job_lookup import check_job
 from shaketable.chaos.job_kinds import is_bundled, is_command
 from shaketable.chaos.plan import ATTACH, OWN_JOB_KEYS, Configuration, Expect
+from shaketable.clusters.protocol import AUTO
 
 # a variable may set these in a file that does not name them
 OPTIONAL = OWN_JOB_KEYS
@@ -28,7 +29,7 @@ HINTS = fields_of(Configuration)
 CLUSTERS = ("local", "processes", "simulated")
 JOB_CONFIGS: dict[str, type[ChainConfig | ExactConfig]] = {"hash_chain": ChainConfig, "jax_sharded": ExactConfig}
 _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
-_ATTACHED = re.compile(rf"{ATTACH}:[\w.-]+:\d{{1,5}}")
+_ATTACHED = re.compile(rf"{ATTACH}:({AUTO}|[\w.-]+:\d{{1,5}})")
 
 
 def configuration(values: Mapping[str, Any], where: str = "configuration") -> Configuration:
@@ -91,7 +92,8 @@ def _check_cluster(cluster: str, where: str) -> None:
         if not _ATTACHED.fullmatch(cluster):
             raise ExperimentError(
                 f"{where}: {cluster!r}: an existing cluster is named by the address of its GCS, for example"
-                " attach:10.0.0.1:6379 (`ray status` on its head says whether it is there)"
+                " attach:10.0.0.1:6379 (`ray status` on its head says whether it is there), or on a node of it"
+                " attach:auto"
             )
     elif cluster not in CLUSTERS:
         raise ExperimentError(f"{where}: {cluster!r} is not known; {nearest(cluster, CLUSTERS)}")

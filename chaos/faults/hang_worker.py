@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shaketable.chaos.errors import ExperimentError, nearest
+from shaketable.chaos.faults.processes import marked_all
 from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
 from shaketable.chaos.injection.simulated_scene import SimulatedWorker
 from shaketable.chaos.injection.targets import ResolvedTarget
@@ -22,6 +23,7 @@ class HangWorker(Fault):
 
     name, target_kind, loss, manner = "hang_worker", "worker", "worker", "hangs"
     charged_to, causes, needs = "max_failures", ("hung",), "attempt"
+    anywhere = True
 
     def __init__(self, where: str = "python") -> None:
         if where not in PLACES:
@@ -30,18 +32,15 @@ class HangWorker(Fault):
         self._workers: Sequence[SimulatedWorker] = ()
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
-        for pid in hit.pids:
-            written = scene.directory / f".hang-{pid}"
-            written.write_text(self.where)
-            written.rename(scene.directory / f"hang-{pid}")
+        for node_id, pid in zip(hit.node_ids, hit.pids, strict=True):
+            scene.cluster.put_file(node_id, scene.directory / f"hang-{pid}", self.where)
 
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
-        hung = hit.pids and all((scene.directory / f"hung-{pid}").exists() for pid in hit.pids)
-        return "hung" if hung else None
+        return "hung" if marked_all(scene, hit, "hung") else None
 
     def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
-        for pid in hit.pids:
-            (scene.directory / f"hang-{pid}").unlink(missing_ok=True)
+        for node_id, pid in zip(hit.node_ids, hit.pids, strict=True):
+            scene.cluster.drop_file(node_id, scene.directory / f"hang-{pid}")
 
     def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
         self._workers = scene.workers(hit.pids)

@@ -18,7 +18,7 @@ class HurtStorage(Fault):
 
     name, target_kind, loss, manner, heals = "hurt_storage", "cluster", "storage", "hurt", True
     observe_within_s = 120.0
-    storages = ("s3",)
+    storages, anywhere = ("s3",), True
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 from shaketable.chaos import procfs
-from shaketable.chaos.history.events import AnyEvent, DriverExited, DriverStarted, RunEnded, read_events
+from shaketable.chaos.history.events import AnyEvent, DriverExited, DriverStarted, RunEnded, WorkerStarted, read_events
 from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
 from shaketable.chaos.injection.simulated_scene import SimulatedDriver
 from shaketable.chaos.injection.targets import ResolvedTarget
@@ -118,11 +118,20 @@ def all_stopped(hit: ResolvedTarget) -> str | None:
     return "stopped" if alive and all(map(procfs.stopped, alive)) else None
 
 
-def last_word_s(scene: Scene, pid: int) -> float:
-    """When that process last recorded, by its own file where it can be read here, and by what was heard of it."""
-    files = [event for path in scene.directory.glob(f"*-{pid}-*.jsonl") for event in read_events(path)]
+def marked_all(scene: Scene, hit: ResolvedTarget, done: str) -> bool:
+    """Every worker hit has renamed the file that it was asked with."""
+    marks = [scene.directory / f"{done}-{pid}" for pid in hit.pids]
+    return bool(marks) and all(map(scene.cluster.has_file, hit.node_ids, marks))
+
+
+def last_word_s(scene: Scene, node_id: str, pid: int) -> float:
+    """When that worker last recorded, by its own file where it can be read here, and by what was heard of it. A process
+    on another machine may have the same number."""
     heard = [event for event in scene.collector.snapshot() if f"-{pid}-" in event.writer]
-    return max((event.at_s for event in files + heard), default=0.0)
+    others = {event.writer for event in heard if isinstance(event, WorkerStarted) and event.node_id != node_id}
+    paths = [path for path in scene.directory.glob(f"*-{pid}-*.jsonl") if path.stem not in others]
+    said = [event.at_s for event in heard if event.writer not in others]
+    return max([*said, *(event.at_s for path in paths for event in read_events(path))], default=0.0)
 
 
 def ended_by(scene: Scene, hit: ResolvedTarget, sig: signal.Signals) -> str | None:

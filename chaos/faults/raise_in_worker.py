@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shaketable.chaos.faults.processes import marked_all
 from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
 from shaketable.chaos.injection.simulated_scene import SimulatedWorker
 from shaketable.chaos.injection.targets import ResolvedTarget
@@ -19,22 +20,21 @@ class RaiseInWorker(Fault):
 
     name, target_kind, loss, manner = "raise_in_worker", "worker", "worker", "raises"
     charged_to, causes, needs = "max_failures", ("worker_error",), "attempt"
-    drawn = True
+    anywhere, drawn = True, True
 
     def __init__(self) -> None:
         self._workers: Sequence[SimulatedWorker] = ()
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
-        for pid in hit.pids:
-            (scene.directory / f"raise-{pid}").touch()
+        for node_id, pid in zip(hit.node_ids, hit.pids, strict=True):
+            scene.cluster.put_file(node_id, scene.directory / f"raise-{pid}", "")
 
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
-        raised = hit.pids and all((scene.directory / f"raised-{pid}").exists() for pid in hit.pids)
-        return "raised" if raised else None
+        return "raised" if marked_all(scene, hit, "raised") else None
 
     def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
-        for pid in hit.pids:
-            (scene.directory / f"raise-{pid}").unlink(missing_ok=True)
+        for node_id, pid in zip(hit.node_ids, hit.pids, strict=True):
+            scene.cluster.drop_file(node_id, scene.directory / f"raise-{pid}")
 
     def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
         self._workers = scene.workers(hit.pids)

@@ -35,7 +35,8 @@ class SigkillWorker(Fault):
         sent_s = self._sent_s
         if sent_s is None or not hit.pids or not all(map(scene.cluster.process_gone, hit.node_ids, hit.pids)):
             return None
-        return "gone" if all(last_word_s(scene, pid) <= sent_s for pid in hit.pids) else None
+        words = (last_word_s(scene, node_id, pid) for node_id, pid in zip(hit.node_ids, hit.pids, strict=True))
+        return "gone" if all(word_s <= sent_s for word_s in words) else None
 
     def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
         self._workers, self._sent_s = scene.workers(hit.pids), scene.now_s

@@ -205,7 +205,9 @@ class History:
         if event is None:
             return None
         if event.writer not in self._life_by_writer:
-            by_pid = [life for life in self.driver_lives if f"-{life.started.pid}-" in event.writer]
+            # a worker on another machine may have the same number
+            spoken = "" if event.writer.startswith("worker-") else event.writer
+            by_pid = [life for life in self.driver_lives if f"-{life.started.pid}-" in spoken]
             self._life_by_writer[event.writer] = by_pid[-1] if by_pid else None
         if (own := self._life_by_writer[event.writer]) is not None:
             return own

@@ -124,8 +124,9 @@ def _play(
         with borrowed(plan.configuration, pool) as cluster:
             progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
             directory = folder.absolute() / "storage"
-            cluster.check_shared(str(directory))
-            with storage_for(plan.configuration, directory) as storage:
+            if plan.configuration.storage != "s3":
+                cluster.check_shared(str(directory))
+            with storage_for(plan.configuration, directory, cluster.host) as storage:
                 events = _run(prepared, before, folder, cluster, storage, progress)
         return _judged(prepared.plan, events, controls, folder)
     except ClusterError as error:

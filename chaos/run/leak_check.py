@@ -37,7 +37,8 @@ def check_leaks(
     chance: they are on record, and the harness ends them."""
     began_s = time.monotonic()
     while True:
-        alive = run_processes(collector.snapshot(), collector.config.directory, drivers) + orphans(cluster)
+        events = collector.snapshot() if cluster.sees_processes else []
+        alive = run_processes(events, collector.config.directory, drivers) + orphans(cluster)
         left = cluster.leftovers()
         waited_s = time.monotonic() - began_s
         if not (alive or left) or waited_s > LEAKS_GONE_WITHIN_S:
@@ -61,6 +62,7 @@ def orphans(cluster: Cluster) -> list[int]:
 
 def run_processes(events: Sequence[AnyEvent], mark: str, drivers: Sequence[int]) -> list[int]:
     """Drivers and workers of this run, and what they have started: whoever carries the witnesses' directory in its
-    environment, or is in the session of a driver or of a worker."""
+    environment, or is in the session of a driver or of a worker. `events`: none where workers are on other machines,
+    whose numbers name processes of their own."""
     workers = {event.pid for event in events if isinstance(event, WorkerStarted)}
     return procfs.survivors(mark, workers | set(drivers))

@@ -59,8 +59,8 @@ def missing_extras(configuration: Configuration) -> Iterator[str]:
 def out_of_reach(plan: Plan) -> Iterator[str]:
     """What cannot be had on a cluster that somebody else has started."""
     address = plan.configuration.attach
-    if address and plan.configuration.storage != "directory":
-        yield (f"storage: {plan.configuration.storage} is on the harness's machine only; use storage: directory")
+    if address and plan.configuration.storage == "disk":
+        yield "storage: disk is on the harness's machine only; use storage: directory, or s3"
     able = ", ".join(sorted(name for name, fault in FAULTS.items() if fault.anywhere))
     for number, fault in enumerate(plan.faults):
         if address and not FAULTS[fault.name].anywhere:

@@ -21,6 +21,7 @@ from aiohttp import web
 from yarl import URL
 
 from shaketable.chaos.storage.rules import Rule, Struck
+from shaketable.clusters.protocol import LOOPBACK
 
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "expect"})
 _CHUNK = 64 << 10
@@ -33,10 +34,11 @@ _ERRORS = {
 
 
 class Gateway:
-    """`with Gateway(upstream) as gateway:` point the client at `gateway.endpoint`, `gateway.add(Rule(...))`."""
+    """`with Gateway(upstream) as gateway:` point the client at `gateway.endpoint`, `gateway.add(Rule(...))`. `host`:
+    this machine's address, at which its clients reach it."""
 
-    def __init__(self, upstream: str) -> None:
-        self.upstream = upstream.rstrip("/")
+    def __init__(self, upstream: str, host: str = LOOPBACK) -> None:
+        self.upstream, self._host = upstream.rstrip("/"), host
         self.endpoint = ""
         self.requests = 0
         self._struck: tuple[Struck, ...] = ()
@@ -93,7 +95,7 @@ class Gateway:
         async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False, connector=connector) as self._session:
             runner = web.ServerRunner(web.Server(self._handle))
             await runner.setup()
-            site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=1.0)
+            site = web.TCPSite(runner, self._host, 0, shutdown_timeout=1.0)
             await site.start()
             host, port = runner.addresses[0][:2]
             self.endpoint = f"http://{host}:{port}"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.undo import Undoing
-from shaketable.clusters.protocol import ClusterError
+from shaketable.clusters.protocol import LOOPBACK, ClusterError
 
 # needs the extra `storage`
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ class Storage:
 
 
 @contextmanager
-def storage_for(configuration: Configuration, directory: Path) -> Iterator[Storage]:
-    """`directory` is that of the result folder, and there. Raises ClusterError where this machine cannot have it."""
+def storage_for(configuration: Configuration, directory: Path, host: str = LOOPBACK) -> Iterator[Storage]:
+    """`directory` is that of the result folder, and there; `host` is this machine's address for the nodes. Raises
+    ClusterError where this machine cannot have it."""
     if configuration.storage == "s3":
-        with _bucket() as storage:
+        with _bucket(host) as storage:
             yield storage
         return
     if configuration.storage == "disk":
@@ -53,11 +54,11 @@ def storage_for(configuration: Configuration, directory: Path) -> Iterator[Stora
 
 
 @contextmanager
-def _bucket() -> Iterator[Storage]:
+def _bucket(host: str) -> Iterator[Storage]:
     from shaketable.chaos.storage.gateway import Gateway
     from shaketable.chaos.storage.server import environment, make_bucket, s3_server
 
-    with s3_server() as endpoint, Gateway(endpoint) as gateway, _environment(environment(gateway.endpoint)):
+    with s3_server() as endpoint, Gateway(endpoint, host) as gateway, _environment(environment(gateway.endpoint)):
         bucket = f"shaketable-{uuid.uuid4().hex[:12]}"
         make_bucket(endpoint, bucket)
         yield Storage(f"s3://{bucket}/storage", gateway=gateway)

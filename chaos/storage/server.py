@@ -1,4 +1,5 @@
-"""A real S3 server of the harness's own: moto's, in this process, on a port of its own. Needs the extra `storage`.
+"""A real S3 server of the harness's own: moto's, in this process, on a port of its own. Only the gateway before it is
+reached from other machines. Needs the extra `storage`.
 
 It keeps what it is given in memory and checks no signature; nothing of it outlives the process.
 """
@@ -7,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from shaketable.clusters.protocol import LOOPBACK
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "shaketable",
@@ -23,7 +26,7 @@ def s3_server() -> Iterator[str]:
     """Its endpoint."""
     from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address=LOOPBACK, port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()

@@ -10,7 +10,6 @@ ConnectionError too.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import secrets
@@ -27,7 +26,6 @@ GATHER_WITHIN_S = 120.0
 # a stranger who says nothing holds the hub up for no longer; a peer tries again
 HANDSHAKE_WITHIN_S = 2.0
 RETRY_S = 0.05
-LOOPBACK = "127.0.0.1"
 
 Address = dict[str, str | int]
 Broadcast = Callable[[Address | None], Address]
@@ -110,8 +108,9 @@ class Collective:
         self.close()
 
 
-def join(rank: int, world_size: int, broadcast: Broadcast, host: str = LOOPBACK) -> Collective:
-    """Called by every rank of the attempt. `broadcast` gives everybody what rank 0 passes to it."""
+def join(rank: int, world_size: int, broadcast: Broadcast, host: str) -> Collective:
+    """Called by every rank of the attempt. `broadcast` gives everybody what rank 0 passes to it; `host`: the address of
+    this rank's node, at which the others reach it."""
     if world_size == 1:
         return Collective(0, 1, [])
     if rank == 0:
@@ -123,7 +122,6 @@ def join(rank: int, world_size: int, broadcast: Broadcast, host: str = LOOPBACK)
 
 
 def _serve(world_size: int, broadcast: Broadcast, host: str) -> list[Channel]:
-    host = _own_address() if host == "auto" else host
     secret = secrets.token_hex(32)
     # listens before anybody is told
     with socket.create_server((host, 0), backlog=world_size + 8) as server:
@@ -254,12 +252,3 @@ def _split(everything: bytes, count: int) -> list[bytes]:
         parts.append(everything[at + 4 : at + 4 + size])
         at += 4 + size
     return parts
-
-
-def _own_address() -> str:
-    """The address that this machine uses towards others (nothing is sent); loopback where there is no
-    network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-        probe.connect(("192.0.2.1", 9))
-        return str(probe.getsockname()[0])
-    return LOOPBACK

@@ -41,7 +41,8 @@ def run(raw: dict[str, Any], surroundings: Surroundings) -> None:
     sweep()
     step, digest = _resume(api, config)
     surroundings.emit(Resumed(term=term, attempt=attempt, rank=rank, step=step, digest=digest))
-    with join(rank, world_size, api.broadcast_from_rank_zero, config.host) as group:
+    host = surroundings.node_ip() if config.host == "auto" else config.host
+    with join(rank, world_size, api.broadcast_from_rank_zero, host) as group:
         pace = _Pace(config.pace_s(world_size))
         while step < config.steps:
             step += 1

@@ -40,6 +40,8 @@ class Surroundings(Protocol):
 
     def where(self) -> Where: ...
 
+    def node_ip(self) -> str: ...
+
     def stepped(
         self,
         step: int,

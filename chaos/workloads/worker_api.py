@@ -59,6 +59,9 @@ class Side(Protocol):
     @property
     def where(self) -> Where: ...
     @property
+    # address of its node, at which the other nodes reach it
+    def node_ip(self) -> str: ...
+    @property
     # name of the checkpoint that this worker was given
     def resume(self) -> str | None: ...
     def listening(self, listener: Listener) -> AbstractContextManager[None]: ...
@@ -196,6 +199,11 @@ def api() -> Api:
 
 def where() -> Where:
     return _active_witness().side.where
+
+
+def node_ip() -> str:
+    """The address of this worker's node, at which the other nodes reach it."""
+    return _active_witness().side.node_ip
 
 
 def emit(event: Event) -> None:

@@ -7,16 +7,18 @@ driver that was started here ends, and its actors with it; nothing else is torn 
 
 from __future__ import annotations
 
+import importlib
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
 from shaketable.clusters.attached.node_agents import NodeAgents, ShaketableHand
 from shaketable.clusters.fake_slices import LABELS
 from shaketable.clusters.machine import own_ip
-from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape, Unsupported
+from shaketable.clusters.protocol import AUTO, LOOPBACK, TIER_LABEL, ClusterError, Node, NodeState, Shape, Unsupported
 from shaketable.clusters.slice_states import Slices
 from shaketable.clusters.versions import check_ray
 from shaketable.clusters.view import RAYS_OWN, ListedNode, RayView
@@ -25,15 +27,15 @@ INSTEAD = "on an existing cluster there are sigkill_worker, sigkill_node and dra
 
 
 class AttachedCluster:
-    """`AttachedCluster("10.0.0.1:6379", Shape(nodes=3))`. Raises ClusterError where nobody answers there, or
-    fewer nodes have room for a worker than the shape asks for."""
+    """`AttachedCluster("10.0.0.1:6379", Shape(nodes=3))`; "auto" for the cluster that Ray itself would join from here.
+    Raises ClusterError where nobody answers there, or the cluster lacks what the shape asks for."""
 
     kind = "attached"
     sees_processes, has_newcomers = False, True
 
     def __init__(self, address: str, shape: Shape) -> None:
         check_ray()
-        self.address, self.shape = address, shape
+        self.address, self.shape = found(address), shape
         self._view = RayView(self.address)
         # what was there before, and is nobody's leftover
         self._others = self._view.others()
@@ -64,7 +66,8 @@ class AttachedCluster:
             if fresh and _has_room(room.get(seen.node_id, {}), self.shape.slices):
                 number = len(self._book) + 1
                 name = _slice_of(seen, self.shape.slices)
-                self._book[number] = Node(number, seen.node_id, name, host=self._host(name, seen))
+                tier = seen.labels.get(TIER_LABEL, "") if self.shape.tiers else ""
+                self._book[number] = Node(number, seen.node_id, name, tier, self._host(name, seen))
         return list(self._book.values())[known:]
 
     def _host(self, name: str, seen: ListedNode) -> tuple[int, int] | None:
@@ -90,6 +93,16 @@ class AttachedCluster:
             )
         if slices is not None:
             self._check_slices(slices)
+        self._check_tiers()
+
+    def _check_tiers(self) -> None:
+        have = Counter(node.tier for node in self._book.values())
+        for tier, wanted in Counter(self.shape.tiers).items():
+            if have[tier] < wanted:
+                raise ClusterError(
+                    f"the experiment needs {wanted} nodes of tier {tier}, by the label {TIER_LABEL}={tier}, with room"
+                    f" for a worker; the cluster at {self.address} has {have[tier]}"
+                )
 
     def _check_slices(self, slices: Slices) -> None:
         hosts = self.shape.nodes // len(slices.states)
@@ -139,6 +152,15 @@ class AttachedCluster:
     def process_gone(self, node_id: str, pid: int) -> bool:
         return self._node_agents.on(node_id, "gone", [pid])
 
+    def put_file(self, node_id: str, path: Path, text: str) -> None:
+        self._node_agents.on(node_id, "put", [str(path), text])
+
+    def has_file(self, node_id: str, path: Path) -> bool:
+        return self._node_agents.on(node_id, "sees", str(path))
+
+    def drop_file(self, node_id: str, path: Path) -> None:
+        self._node_agents.on(node_id, "drop", str(path))
+
     def drain_node(self, number: int, deadline_s: float) -> None:
         self._view.drain(self.node(number).node_id, int((time.time() + deadline_s) * 1000))
 
@@ -174,6 +196,20 @@ class AttachedCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def found(address: str) -> str:
+    """`auto` is what Ray makes of it: RAY_ADDRESS, else the cluster that this machine is a node of."""
+    if address != AUTO:
+        return address
+    services = importlib.import_module("ray._private.services")
+    try:
+        return str(services.canonicalize_bootstrap_address_or_die(address))
+    except (ConnectionError, ValueError, OSError) as error:
+        raise ClusterError(
+            f"attach:auto: no running cluster is found from this machine ({error}); start the command on a node of it,"
+            " set RAY_ADDRESS, or name the cluster: attach:10.0.0.1:6379"
+        ) from error
 
 
 def _has_room(free: dict[str, float], slices: Slices | None) -> bool:

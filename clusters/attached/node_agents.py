@@ -29,8 +29,9 @@ READY_S = 90.0
 DONE_S = 30.0
 ANSWER_S = DONE_S + 15.0
 END_S = 20.0
-Action = Literal["kill", "gone", "kill_node", "sees"]
-Argument = Sequence[int] | str
+Action = Literal["kill", "gone", "kill_node", "sees", "put", "drop"]
+# "put": the path and the text
+Argument = Sequence[int] | Sequence[str] | str
 
 
 class NodeAgents:
@@ -133,6 +134,15 @@ def act(action: Action, argument: Argument) -> bool:
 
     if action == "sees":
         return Path(str(argument)).exists()
+    if action == "put":
+        path, text = map(str, argument)
+        written = Path(path).with_name(f".{Path(path).name}")
+        written.write_text(text)
+        written.rename(path)
+        return True
+    if action == "drop":
+        Path(str(argument)).unlink(missing_ok=True)
+        return True
     if action == "gone":
         return not any(stat(int(pid)) for pid in argument)
     raylet = os.getppid()

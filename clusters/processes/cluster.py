@@ -35,13 +35,13 @@ class ProcessCluster(OwnNodes[NodeProcess]):
     """`ProcessCluster(Shape(nodes=3))` returns when the registry shows all of them alive.
 
     `directory`, when given, must not exist or be empty; it is removed in the end. `prefixes`: what the command of a
-    node is started with, for example `unshare -m`, by its number. `preload`: modules that nodes import before they
+    node is started with, for example `unshare -m`, by its number. `ips`: the address of a node that is on a network of
+    its own, by its number, and `host` that of this machine there. `preload`: modules that nodes import before they
     fork.
     """
 
     kind = "processes"
     sees_processes, has_newcomers = True, False
-    host = LOOPBACK
 
     def __init__(
         self,
@@ -49,9 +49,12 @@ class ProcessCluster(OwnNodes[NodeProcess]):
         directory: Path | None = None,
         *,
         prefixes: Mapping[int, Sequence[str]] | None = None,
+        ips: Mapping[int, str] | None = None,
+        host: str = LOOPBACK,
         preload: Sequence[str] = (),
     ) -> None:
         super().__init__(shape)
+        self.host, self._ips = host, ips or {}
         self.directory = prepare(directory)
         self.registry = self.directory / "registry"
         self.registry.mkdir()
@@ -113,6 +116,7 @@ class ProcessCluster(OwnNodes[NodeProcess]):
             environment,
             self._preload,
             self._prefixes.get(number, ()),
+            self._ips.get(number, LOOPBACK),
         )
 
     def renew(self, shape: Shape) -> None:

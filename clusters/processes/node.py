@@ -151,6 +151,7 @@ def start(
     environment: Mapping[str, str],
     preload: Sequence[str],
     prefix: Sequence[str],
+    ip: str = LOOPBACK,
 ) -> NodeProcess:
     """Start it and return at once; whether it comes up is seen in the registry."""
     directory.mkdir(parents=True)
@@ -159,7 +160,7 @@ def start(
     spec = {
         "node_id": node_id,
         "number": number,
-        "ip": LOOPBACK,
+        "ip": ip,
         "registry": str(registry),
         "directory": str(directory),
         "amounts": dict(amounts),

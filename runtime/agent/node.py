@@ -82,7 +82,9 @@ class Node:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
         self._listener.listen(64)
-        self._entry = words.NodeEntry(spec.node_id, spec.number, os.getpid(), path, spec.amounts, spec.labels)
+        self._entry = words.NodeEntry(
+            spec.node_id, spec.number, os.getpid(), path, spec.amounts, spec.labels, ip=spec.ip
+        )
 
     def run(self) -> None:
         """Until it is drained, or found dead."""

@@ -6,8 +6,10 @@ tries again. The store is the attempt's own; the worker of an earlier attempt ha
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import struct
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -15,6 +17,10 @@ from typing import Any, ClassVar
 from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.errors import ConfigurationError
 from shaketable.runtime.session import Session, broadcast_from_rank_zero
+
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+# of Linux: the address of an interface
+SIOCGIFADDR = 0x8915
 
 
 def store_of_rank_zero(address: str, world_size: int, timeout: timedelta) -> Any:
@@ -28,6 +34,27 @@ def store_of_rank_zero(address: str, world_size: int, timeout: timedelta) -> Any
     return TCPStore(
         address, port, world_size, True, timeout, wait_for_workers=False, master_listen_fd=listener.detach()
     )
+
+
+def bind_gloo(address: str) -> None:
+    """To the interface that has `address`, unless the user has named one. By itself gloo listens where the name of the
+    machine points, which on many is the loopback: there no other machine joins it."""
+    if GLOO_INTERFACE not in os.environ and (interface := interface_of(address)):
+        os.environ[GLOO_INTERFACE] = interface
+
+
+def interface_of(address: str) -> str:
+    """Empty where no interface has it, as for one of IPv6, which the kernel is not asked for in this way."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                # it has no address
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +109,7 @@ class TorchBackend(Backend):
         }
         if torch.cuda.is_available():
             torch.cuda.set_device(session.context.local_rank % torch.cuda.device_count())
+        bind_gloo(session.node_ip)
         name = self.backend or ("nccl" if torch.cuda.is_available() else "gloo")
         dist.init_process_group(name, store=store, rank=rank, world_size=world_size, timeout=timeout)
 

@@ -8,6 +8,7 @@ left alone for a while, for it may be frozen.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -45,11 +46,23 @@ class ProcessNodes:
             raise ConfigurationError(f"nodes: there is no registry {self.registry}: its cluster is not running")
 
     def host(self) -> str:
-        return "127.0.0.1"
+        """The loopback where all nodes are there; else what this machine is called towards those that are not."""
+        apart = [entry.ip for entry, alive in words.read_entries(self.registry) if alive and entry.ip != words.LOOPBACK]
+        return _own_address(towards=apart[0]) if apart else words.LOOPBACK
 
     def placement(self, ask: Ask) -> ProcessPlacement:
         slices = None if ask.slices is None else SliceAssignment(ask.slices, ask.bundle)
         return ProcessPlacement(ask.post, self.registry, ask.spec, ask.bundle, ask.run_key, slices)
+
+
+def _own_address(towards: str) -> str:
+    """Nothing is sent. Raises ConfigurationError where there is no way to there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((towards, 9))
+        except OSError as error:
+            raise ConfigurationError(f"nodes: there is no way to the node at {towards}: {error}") from error
+        return str(probe.getsockname()[0])
 
 
 @dataclass(slots=True)

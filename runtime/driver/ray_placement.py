@@ -79,6 +79,8 @@ class RayPlacement(PlacementThread):
     _next_agent: int = 1
     _seen: tuple[tuple[ev.NodeView, ...], tuple[str, ...]] = ((), ())
     _nodes_s: float = 0.0
+    # Ray would still place on them
+    _ghosts: tuple[str, ...] = ()
     _deadlines: Deadlines = field(default_factory=Deadlines)
 
     def close(self, timeout_s: float) -> None:
@@ -111,7 +113,7 @@ class RayPlacement(PlacementThread):
 
     def _request(self, unit: ev.UnitId, selector: Selector, avoid: tuple[str, ...]) -> None:
         if self.slices is None:
-            group = anywhere(unit, self.bundle, selector, avoid)
+            group = anywhere(unit, self.bundle, selector, (*avoid, *self._ghosts))
             self._leases[unit] = _Lease(group, time.monotonic(), selector, avoid)
         else:
             self._leases[unit] = _Lease(None, time.monotonic())
@@ -175,7 +177,8 @@ class RayPlacement(PlacementThread):
         lease.actors.clear()
         now, lease.placed = time.monotonic(), False
         if self.slices is None:
-            lease.group, lease.since_s = anywhere(unit, self.bundle, lease.selector, lease.avoid), now
+            lease.group = anywhere(unit, self.bundle, lease.selector, (*lease.avoid, *self._ghosts))
+            lease.since_s = now
         else:
             self._give_slice_up(unit, lease, now)
         return True
@@ -256,6 +259,7 @@ class RayPlacement(PlacementThread):
 
     def _look_at_nodes(self, *, asked: bool = False) -> None:
         seen = ray_internals.nodes()
+        self._ghosts = tuple(node.node_id for node in seen if node.ghost)
         skipped = () if self.slices is None else self.slices.look(seen, self._nodes_s)
         now_seen = tuple(self._node_view(node) for node in seen), skipped
         if asked or now_seen != self._seen:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 _READ_BYTES = 1 << 16
+LOOPBACK = "127.0.0.1"
 ENTRY, DEAD = ".json", ".dead"
 
 
@@ -132,6 +133,8 @@ class NodeEntry(msgspec.Struct, frozen=True):
     draining: bool = False
     deadline_wall_s: float = 0.0
     held: tuple[Held, ...] = ()
+    # its address, at which the other nodes reach it
+    ip: str = LOOPBACK
 
     def free(self, name: str) -> float:
         return self.amounts.get(name, 0.0) - sum(held.amounts.get(name, 0.0) for held in self.held)

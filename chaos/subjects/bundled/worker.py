@@ -26,7 +26,7 @@ class BundledSide:
         self.api = BundledApi()
         me = session.get_context()
         self.where = Where(me.term, me.attempt, me.get_world_rank(), me.get_world_size(), me.node_id)
-        self.resume = me.resume
+        self.node_ip, self.resume = me.node_ip, me.resume
 
     @contextmanager
     def listening(self, listener: Listener) -> Iterator[None]:

@@ -65,6 +65,7 @@ class RayTrainSide:
         node_id = ray.get_runtime_context().get_node_id()
         rank, world_size = context.get_world_rank(), context.get_world_size()
         self.where = Where(placement.term, placement.attempt, rank, world_size, node_id)
+        self.node_ip = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         self.resume = name_of(ray.train.get_checkpoint())
         self._index = placement.indices.get(self.resume, 0) if self.resume is not None else 0
 

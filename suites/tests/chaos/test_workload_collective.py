@@ -17,6 +17,7 @@ import pytest
 
 from shaketable.chaos.workloads import collective
 from shaketable.chaos.workloads.collective import Collective, join
+from shaketable.clusters.protocol import LOOPBACK
 
 fork = multiprocessing.get_context("fork")
 Wires = list[Any]
@@ -38,7 +39,7 @@ def spawn(world_size: int, body: Callable[[Collective, Any], None]) -> tuple[lis
     wires, results = [fork.Queue() for _ in range(world_size)], fork.Queue()
 
     def main(rank: int) -> None:
-        with join(rank, world_size, broadcast(rank, wires)) as group:
+        with join(rank, world_size, broadcast(rank, wires), LOOPBACK) as group:
             body(group, results)
 
     processes = [fork.Process(target=main, args=(rank,), daemon=True) for rank in range(world_size)]
@@ -122,7 +123,7 @@ def serve(world_size: int) -> tuple[queue.Queue[Any], threading.Thread, list[Any
 
     def main() -> None:
         try:
-            ends.append(join(0, world_size, tell))
+            ends.append(join(0, world_size, tell, LOOPBACK))
         except ConnectionError as error:
             ends.append(error)
 
@@ -138,7 +139,7 @@ def test_strangers_at_the_door_neither_join_nor_stop_the_others(monkeypatch: pyt
     silent = socket.create_connection((address["host"], address["port"]))
     liar = socket.create_connection((address["host"], address["port"]))
     liar.sendall(b"\0" * 52)
-    peer = join(1, 2, lambda _: address)
+    peer = join(1, 2, lambda _: address, LOOPBACK)
     thread.join(10)
     answers: list[list[bytes]] = []
     other = threading.Thread(target=lambda: answers.append(peer.allgather(b"b")))
@@ -157,7 +158,7 @@ def test_a_peer_with_the_secret_of_another_attempt_is_not_let_in(monkeypatch: py
     told, thread, ends = serve(2)
     address = {**told.get(timeout=10), "secret": "of an older attempt"}
     with pytest.raises(ConnectionError, match="rank 1 cannot join"):
-        join(1, 2, lambda _: address)
+        join(1, 2, lambda _: address, LOOPBACK)
     thread.join(10)
     assert isinstance(ends[0], ConnectionError)
 
@@ -172,7 +173,7 @@ def test_rank_zero_names_who_came_when_somebody_does_not(monkeypatch: pytest.Mon
 def test_a_peer_that_is_silent_is_a_connection_error_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     told, thread, ends = serve(2)
     address = told.get(timeout=10)
-    with join(1, 2, lambda _: address):
+    with join(1, 2, lambda _: address, LOOPBACK):
         thread.join(10)
         monkeypatch.setattr(collective, "GATHER_WITHIN_S", 0.2)
         with pytest.raises(ConnectionError):

@@ -16,10 +16,10 @@ from shaketable.chaos.history.events import NodeJoined
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 from shaketable.chaos.run.node_watch import NodeWatch
 from shaketable.chaos.run.preparation import out_of_reach
-from shaketable.clusters.attached.cluster import AttachedCluster
+from shaketable.clusters.attached.cluster import AttachedCluster, found
 from shaketable.clusters.fake_slices import LABELS
 from shaketable.clusters.local.cluster import LocalCluster
-from shaketable.clusters.protocol import Node
+from shaketable.clusters.protocol import ClusterError, Node, Shape
 from shaketable.clusters.view import ListedNode
 from shaketable.suites.gate import runner
 from shaketable.suites.gate.catalogue import UsageError, select
@@ -30,6 +30,9 @@ ADDRESS = "10.0.0.1:6379"
 ANYWHERE = {
     "drain_node",
     "freeze_driver",
+    "hang_worker",
+    "hurt_storage",
+    "raise_in_worker",
     "reached",
     "relaunch_driver",
     "sigint_driver",
@@ -43,6 +46,7 @@ HEARD_WITHIN_S = 10.0
 
 def test_an_existing_cluster_is_named_by_its_address() -> None:
     assert configuration({"cluster": f"attach:{ADDRESS}"}).attach == ADDRESS
+    assert configuration({"cluster": "attach:auto"}).attach == "auto"
     assert configuration({"cluster": "local"}).attach == ""
 
 
@@ -61,8 +65,9 @@ def test_what_ray_cannot_do_is_said_before_anything_is_asked_of_the_cluster(name
 
 
 def test_storage_that_only_this_machine_has_is_refused_there() -> None:
-    plan = Plan("t", Configuration(cluster=f"attach:{ADDRESS}", storage="s3"), (), Expect())
-    assert list(out_of_reach(plan)) == ["storage: s3 is on the harness's machine only; use storage: directory"]
+    plan = Plan("t", Configuration(cluster=f"attach:{ADDRESS}", storage="disk"), (), Expect())
+    assert list(out_of_reach(plan)) == ["storage: disk is on the harness's machine only; use storage: directory, or s3"]
+    assert not list(out_of_reach(replace(plan, configuration=Configuration(cluster=f"attach:{ADDRESS}", storage="s3"))))
 
 
 def test_an_experiment_with_such_a_fault_is_its_authors_error(tmp_path: Path) -> None:
@@ -114,3 +119,22 @@ def test_slices_there_are_numbered_as_their_first_hosts_are() -> None:
     assert attached._host("old-b", host) == (1, 1)
     assert attached._host("new", host) == (2, 1)
     assert attached._host("", host) is attached._host("new", replace(host, labels={})) is None
+
+
+def test_a_cluster_without_the_tiers_of_an_experiment_is_named_before_it_starts() -> None:
+    attached = AttachedCluster.__new__(AttachedCluster)
+    attached.address, attached.shape = ADDRESS, Shape(nodes=3, tiers=("spot", "spot", "on-demand"))
+    attached._book = {1: Node(1, "hex1", tier="spot"), 2: Node(2, "hex2"), 3: Node(3, "hex3", tier="on-demand")}
+    with pytest.raises(ClusterError, match=r"needs 2 nodes of tier spot, by the label tier=spot, .* has 1"):
+        attached._check_room()
+    attached.shape = Shape(nodes=3, tiers=("spot", "on-demand"))
+    attached._check_room()
+
+
+def test_what_ray_would_join_is_found_and_where_there_is_nothing_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.9.8.7:6379")
+    assert found("auto") == "10.9.8.7:6379"
+    monkeypatch.setenv("RAY_ADDRESS", "no address")
+    with pytest.raises(ClusterError, match="attach:auto: no running cluster is found from this machine"):
+        found("auto")
+    assert found(ADDRESS) == ADDRESS

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from shaketable.chaos import procfs
+from shaketable.clusters.own_nodes import put
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
 
 # called what the kernel calls a raylet
@@ -89,6 +91,15 @@ class PlainCluster:
 
     def process_gone(self, node_id: str, pid: int) -> bool:
         return procfs.gone(pid)
+
+    def put_file(self, node_id: str, path: Path, text: str) -> None:
+        put(path, text)
+
+    def has_file(self, node_id: str, path: Path) -> bool:
+        return path.exists()
+
+    def drop_file(self, node_id: str, path: Path) -> None:
+        path.unlink(missing_ok=True)
 
     def pids(self, number: int) -> list[int]:
         return [pid for pid in self._pids[number] if not procfs.gone(pid)]

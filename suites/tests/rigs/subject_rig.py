@@ -64,6 +64,7 @@ class RigApi:
 class RigSide:
     api: RigApi = field(default_factory=RigApi)
     where: Where = WHERE
+    node_ip: str = "127.0.0.1"
     resume: str | None = "checkpoint-7"
 
     @contextmanager

@@ -104,6 +104,9 @@ class RankSession:
     def where(self) -> tuple[int, int, int, int, str]:
         return 1, self._attempt, self._rank, self._world_size, "node"
 
+    def node_ip(self) -> str:
+        return "127.0.0.1"
+
     def stepped(self, step: int, **said: Any) -> None:
         self._step = step
         term, attempt, rank, world_size, _ = self.where()

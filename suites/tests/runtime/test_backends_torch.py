@@ -69,3 +69,17 @@ def test_a_first_step_imports_next_to_nothing_more_of_torch_and_there_is_one_thr
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=alone)
     threads, *imported = done.stdout.split()
     assert threads == "1" and len(imported) < 10, imported
+
+
+def test_gloo_gets_the_interface_of_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shaketable.runtime.backends.torch import GLOO_INTERFACE, bind_gloo, interface_of
+
+    # given back afterwards
+    monkeypatch.setenv(GLOO_INTERFACE, "")
+    monkeypatch.delenv(GLOO_INTERFACE)
+    bind_gloo("127.0.0.1")
+    assert os.environ[GLOO_INTERFACE] == "lo"
+    monkeypatch.setenv(GLOO_INTERFACE, "mine")
+    bind_gloo("127.0.0.1")
+    assert os.environ[GLOO_INTERFACE] == "mine", "what somebody has named stays"
+    assert interface_of("198.51.100.1") == interface_of("::1") == ""
