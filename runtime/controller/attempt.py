@@ -59,11 +59,13 @@ class Hold:
 
 @dataclass(slots=True)
 class Hang:
-    """Nobody has got any further than `lowest` for too long: the ranks that are `late`, and where each rank stands."""
+    """Nobody has got any further than `lowest` for too long, since `moved_s`: the ranks that are `late`, and where each
+    rank stands."""
 
     late: list[int]
     lowest: int | None
     silent_s: float
+    moved_s: float
     where: dict[int, str] = field(default_factory=dict)
 
 

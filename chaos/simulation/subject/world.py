@@ -46,7 +46,7 @@ class Pace:
     reap: Range = (0.001, 0.02)
     # a peer dies -> the collective of the others breaks
     echo: Range = (0.002, 0.15)
-    # how often a message, an upload or an append takes `slow_by` times as long
+    # how often a message, a restore, an upload or an append takes `slow_by` times as long
     slow: float = 0.02
     slow_by: float = 20.0
 

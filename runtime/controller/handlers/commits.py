@@ -23,7 +23,8 @@ def on_report(m: Model, event: ev.ReportReceived) -> None:
         if lowest is not None and lowest < attempt.first_index:
             # from now on less time is allowed
             starting.watch(m)
-    if event.uploading:
+    if event.uploading and not attempt.commit_timer:
+        # by later checkpoints of the quick ranks it is not put off
         _watch(m)
     settle_uploads(m)
 
@@ -50,11 +51,16 @@ def on_upload_failed(m: Model, event: ev.UploadFailed) -> None:
 def settle_uploads(m: Model) -> None:
     """Commit what is complete, in report order; then whatever was waiting for it."""
     attempt = m.live
+    settled = False
     while attempt.first is not None and at.complete(attempt, attempt.first):
         _commit(m, attempt.first)
+        settled = True
     if attempt.first is None and attempt.commit_timer:
         attempt.commit_timer = False
         m.timer("commit", None)
+    elif settled and attempt.commit_timer:
+        # the next one has its own time
+        _watch(m)
     if m.state is HOLDING:
         holding.try_leave_hold(m)
 

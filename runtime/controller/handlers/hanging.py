@@ -47,7 +47,7 @@ def on_time(m: Model) -> None:
         m.timer("hang", due_s)
         return
     late = sorted(attempt.entering) or attempt.progress.behind()
-    attempt.hang = Hang(late, attempt.progress.lowest, m.now - attempt.moved_s)
+    attempt.hang = Hang(late, attempt.progress.lowest, m.now - attempt.moved_s, attempt.moved_s)
     m.do(ev.TakeStacks(attempt.number))
     m.timer("hang", m.now + STACKS_S)
 
@@ -65,7 +65,7 @@ def on_stacks(m: Model, event: ev.StacksTaken) -> None:
 def _conclude(m: Model, hang: Hang) -> None:
     attempt = m.live
     attempt.hang = None
-    if m.now - attempt.moved_s < hang.silent_s:
+    if attempt.moved_s != hang.moved_s:
         m.do(ev.Warn("the attempt was slow, not hung: it has got further while its stacks were taken"))
         starting.watch(m)
         return

@@ -40,9 +40,10 @@ def look(m: Model) -> None:
     """Which nodes rest now, and when the first of them comes back. Those that start no agents are known to this driver
     only."""
     ahead_s = m.settings.wall_ahead_s
+    quarantined = m.run.node_quarantines if m.settings.failure.node_quarantine is not None else {}
     both = [
         *((node, Rest("avoided", at_s)) for node, at_s in m.agent_starts.avoided.items()),
-        *((node, Rest("quarantined", at_s - ahead_s)) for node, at_s in m.run.node_quarantines.items()),
+        *((node, Rest("quarantined", at_s - ahead_s)) for node, at_s in quarantined.items()),
     ]
     resting = {node: rest for node, rest in sorted(both, key=lambda each: each[1].until_s) if rest.until_s > m.now}
     if resting or m.capacity.resting:

@@ -46,6 +46,15 @@ def test_a_rank_that_gets_further_starts_the_clock_anew() -> None:
     assert hung(controller, 9.0)
 
 
+def test_a_rank_that_gets_further_while_stacks_are_taken_is_not_hung_however_short_the_limit() -> None:
+    controller = running(1, hang_timeout_s=1.0, first_step_timeout_s=1.0, limits=NEVER_LOST)
+    controller.handle(ev.ReportReceived(1, 0, 1, {}), 1.0)
+    assert hung(controller, 2.0)
+    controller.handle(ev.ReportReceived(1, 0, 2, {}), 2.1)
+    controller.handle(ev.TimerFired("hang"), 5.0)
+    assert controller.state is State.RUNNING
+
+
 def test_the_first_report_may_take_longer_and_so_may_coming_into_the_function() -> None:
     controller = running(hang_timeout_s=5.0, first_step_timeout_s=20.0)
     assert not hung(controller, 20.2)

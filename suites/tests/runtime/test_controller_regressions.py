@@ -71,6 +71,15 @@ def test_what_is_held_below_min_is_given_back_after_unit_wait_s_whatever_happens
     assert unit_wait(controller.handle(ev.AgentReady(102, 4, "n0"), 310.0)) == [610.0]
 
 
+def test_the_warning_about_a_late_rank_is_not_put_off_by_the_checkpoints_of_the_quick_ones() -> None:
+    controller = running(commit_timeout_s=60.0)
+    said = [c for n in (1, 2, 3) for c in controller.handle(ev.ReportReceived(1, 0, n, {}, uploading=True), 10.0 * n)]
+    assert [c.at_s for c in said if isinstance(c, ev.SetTimer) and c.timer == "commit"] == [70.0]
+    controller.handle(ev.UploadFinished(1, 0, 1, ()), 40.0)
+    said = controller.handle(ev.ReportReceived(1, 1, 1, {}), 50.0)
+    assert controller.run.commits and ev.SetTimer("commit", 110.0) in said, "the next one has its own time"
+
+
 def test_what_was_given_back_is_not_asked_for_again_before_the_pause_is_over() -> None:
     """Whatever is heard of nodes meanwhile: two runs that each hold half of a cluster would not get out of each other's
     way."""

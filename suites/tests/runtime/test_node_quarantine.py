@@ -116,6 +116,18 @@ def test_the_next_driver_does_not_use_the_node_either_for_the_rest_of_its_time()
     assert begun(run, node_quarantine=None)[1][0] == ev.RequestUnit(1)
 
 
+def test_without_a_rule_no_quarantine_on_record_comes_back_when_another_node_is_avoided() -> None:
+    quarantined = rec.NodeQuarantined(term=1, node_id="n1", failures=2, until_s=AHEAD_S + 80.0)
+    lost = [*failed("n1", 1000.0, 1), *failed("n1", 1020.0, 2), quarantined]
+    controller, _ = begun(fold(enumerate([log.opened(), *lost, log.opened(2)], 1)), node_quarantine=None)
+    seen = tuple(ev.NodeView(name, alive=True) for name in ("n0", "n1", "n2"))
+    controller.handle(ev.NodesChanged(seen), 0.1)
+    controller.handle(ev.UnitPlaced(1, ("n0",)), 0.2)
+    for turn in range(3):
+        controller.handle(ev.AgentFailed(1, "no room"), 1.0 + turn)
+    assert set(controller.capacity.resting) == {"n0"}
+
+
 def test_a_driver_that_died_before_it_could_quarantine_the_node_leaves_that_to_its_successor() -> None:
     lost = [*failed("n1", 990.0, 1), *failed("n1", 1000.0, 2)]
     run = fold(enumerate([log.opened(), *lost, log.opened(2)], 1))
