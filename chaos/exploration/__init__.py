@@ -1,1 +1,1 @@
-"""Random schedules of faults for the simulation: drawn from a seed, shrunk when they find something."""
+"""Random schedules of faults, for the simulation and for processes: drawn from a seed, shrunk when one is red."""

@@ -8,16 +8,16 @@ invariant in several worlds, fast and slow ones, for the real one will be none o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 from shaketable.chaos.exploration import candidates as simpler
 from shaketable.chaos.exploration.draw import Schedule, explore_one
+from shaketable.chaos.exploration.seen import See, Seen, simulated
 from shaketable.chaos.exploration.variants import StillFails, plainer, varied
 from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.faults.arming import arm
-from shaketable.chaos.history.events import FaultObserved
 from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants.failure_budget import charged
 from shaketable.chaos.plan import Expect, FaultPlan, Finding, Outcome, Plan, StorageKind
@@ -83,17 +83,27 @@ def fails_by(invariant: str) -> StillFails:
 def shrink(schedule: Schedule, still_fails: StillFails) -> Schedule:
     """The smallest schedule found for which `still_fails` is true, as it must be for this one."""
     fails = _remembering(still_fails)
-    smaller = _dropped(_calmed(schedule, fails), fails)
-    smaller = plainer(_calmed(smaller, fails), fails)
-    smaller = varied(smaller, fails) or smaller
-    return _dropped(_helped(smaller, fails), fails)
+    smaller = one_by_one(schedule, fails, simulated)
+    smaller = varied(smaller, fails, simulated) or smaller
+    return helped(smaller, fails, simulated)
+
+
+def one_by_one(schedule: Schedule, fails: StillFails, see: See) -> Schedule:
+    """Without what is not needed, each by itself: what is certain and takes few tries. Needs no Hypothesis."""
+    smaller = _dropped(_calmed(schedule, fails), fails, see)
+    return plainer(_calmed(smaller, fails), fails, see)
+
+
+def helped(schedule: Schedule, fails: StillFails, see: See) -> Schedule:
+    """What was done by itself for the run to get on becomes part of the method, as far as it is needed."""
+    return _dropped(_helped(schedule, fails, see), fails, see)
 
 
 def made_firm(schedule: Schedule, holds: StillFails) -> Schedule | None:
     """It or a variation of it for which `holds` is true, the plainest found; None where there is none."""
     holds = _remembering(holds)
-    found = varied(schedule, holds) or (schedule if holds(schedule) else None)
-    return plainer(_dropped(found, holds), holds) if found is not None else None
+    found = varied(schedule, holds, simulated) or (schedule if holds(schedule) else None)
+    return plainer(_dropped(found, holds, simulated), holds, simulated) if found is not None else None
 
 
 def _remembering(asked: StillFails) -> StillFails:
@@ -119,9 +129,9 @@ def _calmed(schedule: Schedule, fails: StillFails) -> Schedule:
     return schedule
 
 
-def _dropped(schedule: Schedule, fails: StillFails) -> Schedule:
+def _dropped(schedule: Schedule, fails: StillFails, see: See) -> Schedule:
     """What never landed first, then halves, quarters, ..., single faults until none can go."""
-    schedule = _if(fails, schedule, lambda: [_without_the_missed(schedule)])
+    schedule = _if(fails, schedule, lambda: [without_the_missed(schedule, see(schedule))])
     size = max(1, len(schedule.plan.faults) // 2)
     while True:
         before = schedule
@@ -144,24 +154,20 @@ def _less(schedule: Schedule, part: range) -> Iterator[Schedule]:
         yield replace(schedule, plan=simpler.without(schedule.plan, part, cascade=cascade))
 
 
-def _without_the_missed(schedule: Schedule) -> Schedule:
-    events = player.play(schedule.plan, arm(schedule.plan), schedule.disturbances).events
-    landed = {event.fault for event in events if isinstance(event, FaultObserved)}
-    missed = [number for number in range(len(schedule.plan.faults)) if number not in landed]
+def without_the_missed(schedule: Schedule, seen: Seen) -> Schedule:
+    missed = [number for number in range(len(schedule.plan.faults)) if number not in seen.landed]
     return replace(schedule, plan=simpler.without(schedule.plan, missed, cascade=False))
 
 
-def _helped(schedule: Schedule, fails: StillFails) -> Schedule:
-    """What the simulation did by itself to get on becomes part of the method."""
+def _helped(schedule: Schedule, fails: StillFails, see: See) -> Schedule:
     if not schedule.disturbances.heals:
         return schedule
-    played = player.play(schedule.plan, arm(schedule.plan), schedule.disturbances)
-    helped = with_help(schedule, played)
+    helped = with_help(schedule, see(schedule).help)
     return helped if fails(helped) else schedule
 
 
-def with_help(schedule: Schedule, played: Played) -> Schedule:
-    plan = replace(schedule.plan, faults=(*schedule.plan.faults, *played.help))
+def with_help(schedule: Schedule, given: Sequence[FaultPlan]) -> Schedule:
+    plan = replace(schedule.plan, faults=(*schedule.plan.faults, *given))
     return Schedule(plan, replace(schedule.disturbances, heals=False))
 
 
@@ -180,12 +186,13 @@ def worlds(schedule: Schedule) -> Iterator[Schedule]:
         yield Schedule(replace(schedule.plan, configuration=configuration), replace(schedule.disturbances, pace=pace))
 
 
-def as_experiment(schedule: Schedule, healthy: Played) -> Plan:
-    """The plan on local Ray, with the help that the simulation gave; it expects what the healthy runtime came to."""
-    helped = with_help(schedule, healthy) if schedule.disturbances.heals else schedule
-    faults: tuple[FaultPlan, ...] = helped.plan.faults
+def as_experiment(schedule: Schedule, healthy: Played, cluster: str = "local") -> Plan:
+    """The plan on a real cluster, with the help that the simulation gave; it expects what the healthy runtime came
+    to."""
+    method = with_help(schedule, healthy.help) if schedule.disturbances.heals else schedule
+    faults: tuple[FaultPlan, ...] = method.plan.faults
     kept_in = (kind for kind in get_args(StorageKind) if all(kind in FAULTS[f.name].storages for f in faults))
-    configuration = replace(schedule.plan.configuration, cluster="local", storage=next(kept_in, "directory"))
+    configuration = replace(schedule.plan.configuration, cluster=cluster, storage=next(kept_in, "directory"))
     return replace(schedule.plan, configuration=configuration, faults=faults, expect=expected(healthy))
 
 

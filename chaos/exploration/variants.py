@@ -12,9 +12,8 @@ from typing import Any
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.exploration import candidates
 from shaketable.chaos.exploration.draw import Schedule
+from shaketable.chaos.exploration.seen import See
 from shaketable.chaos.faults.arming import arm
-from shaketable.chaos.plan import Target
-from shaketable.chaos.simulation import player
 
 StillFails = Callable[[Schedule], bool]
 # of Hypothesis, each of one schedule that had not been tried before
@@ -23,10 +22,10 @@ MOST_TRIES = 400
 AS_IT_WAS = 0.8
 
 
-def plainer(schedule: Schedule, fails: StillFails) -> Schedule:
+def plainer(schedule: Schedule, fails: StillFails, see: See) -> Schedule:
     """Each parameter by itself as plain as it can be, the others left as they are."""
     for change in range(len(candidates.changes(schedule.plan, {}))):
-        hit = _hit(schedule)
+        hit = see(schedule).hit
         for plan in candidates.changes(schedule.plan, hit)[change]:
             candidate = replace(schedule, plan=plan)
             if _valid(candidate) and fails(candidate):
@@ -35,14 +34,10 @@ def plainer(schedule: Schedule, fails: StillFails) -> Schedule:
     return schedule
 
 
-def _hit(schedule: Schedule) -> dict[int, Target]:
-    return candidates.resolved(player.play(schedule.plan, arm(schedule.plan), schedule.disturbances).events)
-
-
-def varied(schedule: Schedule, fails: StillFails) -> Schedule | None:
+def varied(schedule: Schedule, fails: StillFails, see: See) -> Schedule | None:
     """The plainest variation for which `fails` is true; None: none was found."""
     hypothesis, strategies = _hypothesis()
-    choices = candidates.options(schedule.plan, _hit(schedule))
+    choices = candidates.options(schedule.plan, see(schedule).hit)
     tried: set[str] = set()
 
     def fails_still(candidate: Schedule) -> bool:

@@ -69,6 +69,12 @@ class Injector:
                 raise self.error
             return done
 
+    @property
+    def busy(self) -> bool:
+        """A fault is on its way."""
+        with self._changed:
+            return self._busy > 0
+
     def notify(self) -> None:
         with self._changed:
             self._changed.notify_all()

@@ -41,11 +41,12 @@ from shaketable.chaos.history.sealing import sealed
 from shaketable.chaos.history.view import History
 from shaketable.chaos.injection.injector import Injector, Progress
 from shaketable.chaos.injection.life_cycle import Armed, planned
-from shaketable.chaos.plan import Judgement, Plan
+from shaketable.chaos.plan import FaultPlan, Judgement, Plan
 from shaketable.chaos.redacting import redacted
-from shaketable.chaos.run import baseline, leak_check
+from shaketable.chaos.run import baseline, helping, leak_check
 from shaketable.chaos.run.borrowed_cluster import borrowed
 from shaketable.chaos.run.drivers import Drivers
+from shaketable.chaos.run.helping import Helper
 from shaketable.chaos.run.node_watch import NodeWatch
 from shaketable.chaos.run.preparation import Prepared
 from shaketable.chaos.storage.place import Storage, storage_for
@@ -69,10 +70,14 @@ def quietly(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What came of it: the judgement, and the history that it was made from; an empty one where nothing took place."""
+    """What came of it: the judgement, and the history that it was made from; an empty one where nothing took place.
+    `help`: what was done for a run that is helped, as faults of a method, and `stalled_s`: for how long at most the
+    machine stood still meanwhile."""
 
     judgement: Judgement
     history: History
+    help: tuple[FaultPlan, ...] = ()
+    stalled_s: float = 0.0
 
 
 def execute(
@@ -83,15 +88,17 @@ def execute(
     progress: Progress = quietly,
     keep_storage: bool = False,
     controls: Path | None = None,
+    helped: bool = False,
 ) -> Executed:
-    """Run it with its result in `folder`. `controls`: where control runs are shared with other experiments. Raises
-    ExperimentError where nothing can be written there."""
+    """Run it with its result in `folder`. `controls`: where control runs are shared with other experiments. `helped`:
+    what a run needs to get on is given to it (`helping.py`), so that its method may be any. Raises ExperimentError
+    where nothing can be written there."""
     write_experiment(prepared, folder)
     if prepared.plan.configuration.cluster == "simulated":
         executed = _simulate(prepared, folder, progress)
     else:
         before = baseline.Controls(controls or folder, folder, pool, progress)
-        executed = _play(prepared, before, folder, pool, progress)
+        executed = _play(prepared, before, folder, pool, progress, helped)
     judgement = executed.judgement
     (folder / "judgement.json").write_bytes(msgspec.json.format(msgspec.json.encode(judgement)) + b"\n")
     if judgement.verdict == "PASS" and not keep_storage:
@@ -114,7 +121,7 @@ def _void(reason: str) -> Executed:
 
 
 def _play(
-    prepared: Prepared, controls: baseline.Controls, folder: Path, pool: ClusterPool, progress: Progress
+    prepared: Prepared, controls: baseline.Controls, folder: Path, pool: ClusterPool, progress: Progress, helped: bool
 ) -> Executed:
     plan = prepared.plan
     try:
@@ -127,8 +134,9 @@ def _play(
             if plan.configuration.storage != "s3":
                 cluster.check_shared(str(directory))
             with storage_for(plan.configuration, directory, cluster.host) as storage:
-                events = _run(prepared, before, folder, cluster, storage, progress)
-        return _judged(prepared.plan, events, controls, folder)
+                events, helper = _run(prepared, before, folder, cluster, storage, progress, helped)
+        executed = _judged(prepared.plan, events, controls, folder)
+        return replace(executed, help=tuple(helper.given), stalled_s=helper.stalled_s) if helper else executed
     except ClusterError as error:
         # it could not be started, or broke where no fault was meant
         return _void(f"the cluster failed: {error}")
@@ -182,8 +190,10 @@ def _run(
     cluster: Cluster,
     storage: Storage,
     progress: Progress,
-) -> list[AnyEvent]:
-    """The history of one run of the plan on `cluster`; without a driver where the control run has failed."""
+    helped: bool,
+) -> tuple[list[AnyEvent], Helper | None]:
+    """The history of one run of the plan on `cluster`, and who helped it; without a driver where the control run has
+    failed."""
     plan = prepared.plan
     configuration, under_test = plan.configuration, subject(plan.configuration.subject)
     collector = Collector(folder / "witness", cluster.host)
@@ -193,17 +203,22 @@ def _run(
         prepared.armed, Scene(cluster, collector, drivers, folder / "witness", storage), configuration.seed, progress
     )
     watch = NodeWatch(cluster, collector)
+    within_s = helping.PATIENCE_S if helped else plan.expect.within_s
+    helper = Helper(configuration, schedule, cluster, drivers, collector) if helped else None
     try:
         _introduce(plan, schedule.faults, cluster, collector)
         if before is not None:
             collector.emit(before)
         if isinstance(before, ControlFailed):
-            return collector.finish()
+            return collector.finish(), helper
         schedule.begin()
         progress(f"driver pid {drivers.start({})} of {under_test.name} started")
-        if not schedule.wait(lambda: not drivers.running, plan.expect.within_s):
-            collector.emit(DeadlinePassed(within_s=plan.expect.within_s))
-            progress(f"the run did not end within {plan.expect.within_s:g} s: stopping it")
+        if not _is_over(schedule, drivers, within_s, helper):
+            collector.emit(DeadlinePassed(within_s=within_s))
+            progress(f"the run did not end within {within_s:g} s: stopping it")
+        if helper is not None:
+            helper.close()
+            helper.check()
         drivers.kill()
         schedule.close(FAULTS_END_WITHIN_S)
         schedule.heal_all()
@@ -212,12 +227,26 @@ def _run(
             under_test, cluster, collector, drivers.pids, storage.path, run_name(collector.snapshot(), RUN_NAME)
         )
         watch.close()
-        return collector.finish()
+        return collector.finish(), helper
     finally:
+        if helper is not None:
+            helper.close()
         schedule.heal_all()
         drivers.kill()
         watch.close()
         collector.close()
+
+
+def _is_over(schedule: Injector, drivers: Drivers, within_s: float, helper: Helper | None) -> bool:
+    """Once the run is; False: it is late. One that is helped has more time whenever it gets any further."""
+    if helper is None:
+        return schedule.wait(lambda: not drivers.running, within_s)
+    while True:
+        if schedule.wait(lambda: not drivers.running, helper.left_s):
+            if not helper.relaunched():
+                return True
+        elif helper.left_s <= 0:
+            return False
 
 
 def _introduce(plan: Plan, armed: Sequence[Armed], cluster: Cluster, collector: Collector) -> None:

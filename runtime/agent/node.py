@@ -77,7 +77,7 @@ class Node:
         self._selector = selectors.DefaultSelector()
         self._leases: dict[words.Words, _Held] = {}
         self._deadline_wall_s = 0.0
-        self._draining = self._terminated = False
+        self._draining = self._terminated = self._told_to_go = False
         path = str(Path(spec.directory) / "node.sock")
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
@@ -100,6 +100,7 @@ class Node:
             while not self._is_over():
                 for key, _ in self._selector.select(_LOOK_S):
                     key.data()
+                self._obey()
                 self._reap()
         finally:
             self._leave()
@@ -117,7 +118,11 @@ class Node:
         words.mark_dead(self._registry, self._spec.node_id)
 
     def _on_term(self, *_: object) -> None:
-        if not self._terminated:
+        """The loop does it, which is woken: here it would be in the midst of anything, of writing the entry for one."""
+        self._told_to_go = True
+
+    def _obey(self) -> None:
+        if self._told_to_go and not self._terminated:
             self._terminated = True
             self._drain(time.time() + TERM_DRAIN_S)
 

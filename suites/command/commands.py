@@ -194,7 +194,11 @@ def run(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Override a configuration key. Repeatable.")
     ] = None,
     mutant: Annotated[
-        str, typer.Option(metavar="NAME", help="Plant this bug. List: `python -m shaketable.suites.mutants --list`.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Plant this bug, or several (with commas). List: `python -m shaketable.suites.mutants --list`.",
+        ),
     ] = "",
     train: Annotated[
         str, typer.Option(metavar="PKG.MOD:FUNC", help="Run your own training function instead of the file's job.")

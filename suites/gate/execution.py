@@ -81,8 +81,9 @@ def trials(entry: Entry, variables: Mapping[str, str], mutant: str = "", canary:
     """The experiment of a file and, where the mutant `canary` is played with it, that one too, which breaks our own
     runtime. Raises UsageError for whatever is wrong with either, before anything is started."""
     made = [Trial(entry.name, _loaded(entry, variables), entry.tags, mutant)]
-    if mutant and (why := _not_run(mutants.MUTANTS[mutant], made[0].configuration.cluster)):
-        raise UsageError(f"--mutant {mutant} breaks a part of the runtime that {why}")
+    for each in mutants.named(mutant):
+        if why := _not_run(each, made[0].configuration.cluster):
+            raise UsageError(f"--mutant {each.name} breaks a part of the runtime that {why}")
     if canary and mutants.MUTANTS[canary].experiment == entry.name:
         ours = _loaded(entry, {**variables, "subject": "bundled"})
         made.append(Trial(mutants.canary_name(canary), ours, entry.tags, canary, canary=True))
@@ -245,5 +246,5 @@ def _described(trial: Trial, folder: Path, results: Path | None) -> Result:
         canary=trial.canary,
         experiment=trial.name,
         repeat=trial.repeat or 1,
-        must_fail=mutants.MUTANTS[trial.mutant].caught_by[0] if trial.mutant else "",
+        must_fail=next((each.caught_by[0] for each in mutants.named(trial.mutant) if each.caught_by), ""),
     )

@@ -74,8 +74,10 @@ class Request:
 
     @property
     def canary(self) -> str:
-        """The mutant that has to be caught besides; empty: none."""
-        return mutants.canary(self.variables.get("cluster", "")) if self.is_gate else ""
+        """The mutant that has to be caught besides, by the seed; empty: none."""
+        if not self.is_gate:
+            return ""
+        return mutants.canary(self.variables.get("cluster", ""), int((self.variables | _seed(self))["seed"]))
 
 
 # What is done with a run that is over, and the lines to print.

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shaketable.suites.gate.catalogue import UsageError
+from shaketable.suites.mutants.canaries import canary
 from shaketable.suites.mutants.defects import (  # noqa: F401  each registers its own
     acting,
     capacity,
@@ -34,27 +35,26 @@ from shaketable.suites.mutants.defects import (  # noqa: F401  each registers it
 )
 from shaketable.suites.mutants.defining import MUTANTS, Mutant
 
-__all__ = ["ENV", "MUTANTS", "SITE", "Mutant", "canary", "canary_name", "known", "loaded"]
+__all__ = ["ENV", "MUTANTS", "SITE", "Mutant", "canary", "canary_name", "known", "loaded", "named"]
 
 ENV = "SHAKETABLE_MUTANT"
 SITE = Path(__file__).parent / "site"
-CANARY = "resume-from-scratch"
-# the other one breaks the session, which nothing simulates
-SIMULATED_CANARY = "resume-not-passed-on"
-
-
-def canary(cluster: str) -> str:
-    """The mutant that a gate has to catch there."""
-    return SIMULATED_CANARY if cluster == "simulated" else CANARY
 
 
 def canary_name(mutant: str) -> str:
     return f"canary-{mutant}"
 
 
-def known(name: str) -> None:
+def named(names: str) -> tuple[Mutant, ...]:
+    """One, or several with commas between them; of an empty text none."""
+    return tuple(MUTANTS[name] for name in names.split(",") if name)
+
+
+def known(names: str) -> None:
     """Raises UsageError with the nearest names, where there is no such mutant."""
-    if name and name not in MUTANTS:
+    for name in names.split(",") if names else ():
+        if name in MUTANTS:
+            continue
         near = difflib.get_close_matches(name, MUTANTS, n=3, cutoff=0.3) or sorted(MUTANTS)[:3]
         raise UsageError(
             f"no mutant is called {name!r}; did you mean {' or '.join(near)}? All {len(MUTANTS)} of them:"
@@ -64,13 +64,14 @@ def known(name: str) -> None:
 
 @contextmanager
 def loaded(mutant: str) -> Iterator[None]:
-    """Every driver started inside has the mutant; this process is left as it is. No name: nothing is done."""
+    """Every driver started inside has the mutant, or several with commas between them; this process is left as it is.
+    No name: nothing is done."""
     if not mutant:
         yield
         return
     site = str(SITE)
     before = {key: os.environ.get(key) for key in (ENV, "PYTHONPATH")}
-    os.environ[ENV] = MUTANTS[mutant].name
+    os.environ[ENV] = ",".join(each.name for each in named(mutant))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (site, before["PYTHONPATH"])))
     # drivers get our path: what this process can import, they can
     sys.path.insert(0, site)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shaketable.chaos.errors import nearest
-from shaketable.suites.mutants import MUTANTS, Mutant, real, tested
+from shaketable.suites.gate.catalogue import select
+from shaketable.suites.mutants import MUTANTS, Mutant, cover, real, several, tested
 from shaketable.suites.mutants.hunting import CONTROL, Caught, Sighted, hunt, ignore_interrupts, sight
 from shaketable.suites.mutants.table import markdown, only_by, write_between_marks
 
@@ -27,6 +28,8 @@ EXAMPLES = """examples:
   python -m shaketable.suites.mutants --simulated-only      without the real cluster
   python -m shaketable.suites.mutants --json mutants.json   also as a list of {name, caught, by, schedules}
   python -m shaketable.suites.mutants --table               which mutants only one invariant catches
+  python -m shaketable.suites.mutants --cover               which experiments of the gate catch what
+  python -m shaketable.suites.mutants --several 50          50 times three at once, in a gate on processes
   python -m shaketable.suites.mutants --list                names and what they break
 """
 
@@ -42,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.table:
         return _table(chosen, options)
+    if options.cover:
+        return _cover(chosen, options)
+    if options.several:
+        return _several(options)
     return _hunt_all(chosen, options)
 
 
@@ -118,6 +125,35 @@ def _table(chosen: Sequence[Mutant], options: argparse.Namespace) -> int:
     return 0 if all(only_by(sighted, local).values()) else 1
 
 
+# ---- what the gate catches
+
+
+def _cover(chosen: Sequence[Mutant], options: argparse.Namespace) -> int:
+    """In simulation those that it can tell; on a real cluster also the others."""
+    tried = ("simulation",) if options.cluster == "simulated" else ("simulation", options.cluster)
+    names = [mutant.name for mutant in chosen if mutant.tried in tried]
+    experiments = [entry.name for entry in select([], everything=options.everything)]
+    caught: dict[str, list[str]] = {}
+    with _pool() as pool:
+        calls = [pool.submit(cover.reds, name, options.cluster, experiments) for name in names]
+        for name, call in zip(names, _cancelled_at_the_end(pool, calls), strict=True):
+            caught[name] = call.result()
+            print(f"{name}: {', '.join(caught[name]) or 'none'}", file=sys.stderr, flush=True)
+    for line in cover.lines(cover.matrix_of(experiments, caught), names):
+        print(line)
+    return 0
+
+
+def _several(options: argparse.Namespace) -> int:
+    red = 0
+    for names in several.draws(options.seed, options.several):
+        drawn = several.played(names)
+        red += drawn.red
+        print(f"{'RED   ' if drawn.red else 'MISSED'}  {' + '.join(drawn.names)}  {drawn.reason}", flush=True)
+    print(f"{red} of {options.several} draws RED")
+    return 0 if red == options.several else 1
+
+
 # ---- processes
 
 
@@ -174,6 +210,15 @@ def _parser() -> argparse.ArgumentParser:
         help="schedules per mutant for --table (default: %(default)s)",
     )
     add("--markdown", type=Path, metavar="FILE", help="also put the table between the marks in FILE")
+    add("--cover", action="store_true", help="instead, print which experiments of the gate catch which mutants")
+    add("--everything", action="store_true", help="with --cover: the whole catalogue in the place of the gate")
+    add("--several", type=_count, metavar="N", help="instead, plant three at once, N times, and play the gate")
+    add(
+        "--cluster",
+        choices=("simulated", "processes", "local"),
+        default="simulated",
+        help="with --cover: where experiments are played (default: %(default)s)",
+    )
     add("--list", action="store_true", help="print names and what they break, and exit")
     return parser
 

@@ -23,17 +23,17 @@ def apply(module: ModuleType) -> None:
     if module.__name__ == "ray":
         _carry_to_workers(module)
         return
-    mutant = mutants.MUTANTS[os.environ[mutants.ENV]]
-    if mutant.module == module.__name__:
-        mutant.patch(module)
+    for mutant in mutants.named(os.environ[mutants.ENV]):
+        if mutant.module == module.__name__:
+            mutant.patch(module)
 
 
 @contextmanager
-def applied(name: str) -> Iterator[None]:
-    """The runtime of this process has the mutant inside, and is as it was afterwards. No name: nothing is done."""
+def applied(names: str) -> Iterator[None]:
+    """The runtime of this process has the mutant (or several, with commas) inside, and is as it was afterwards. No
+    name: nothing is done."""
     with taken_back():
-        if name:
-            mutant = mutants.MUTANTS[name]
+        for mutant in mutants.named(names):
             mutant.patch(importlib.import_module(mutant.module))
         yield
 

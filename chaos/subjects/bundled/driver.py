@@ -37,7 +37,9 @@ class BundledRun:
 
     def fit(self) -> dict[str, Any] | None:
         self._log_observer.begin()
-        return self._trainer.fit().metrics
+        metrics = self._trainer.fit().metrics
+        self._log_observer.end()
+        return metrics
 
     def outcome(self, error: Exception) -> Outcome:
         """A driver that was superseded says nothing about the run, which goes on under the newer one."""

@@ -44,6 +44,11 @@ class LogObserver:
             self.term = state.term
             self._witness.emit(TermBegan(term=state.term, spent=spent(state), finished=True))
 
+    def end(self) -> None:
+        """`fit()` has returned. Without a record of ours, another driver has finished the run since we looked."""
+        if not self.term:
+            self.begin()
+
     def on_record(self, number: int, record: records.AnyRecord) -> None:
         if isinstance(record, records.Opened):
             self.term = record.term

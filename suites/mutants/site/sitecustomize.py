@@ -1,5 +1,6 @@
 """Python imports this at start-up wherever this directory is on the path: it watches for modules of the runtime, and
-lets `shaketable.suites.mutants.patches` break the one that SHAKETABLE_MUTANT names, right after its import.
+lets `shaketable.suites.mutants.patches` break those that the mutants in SHAKETABLE_MUTANT are of, right after
+their import.
 
 It imports nothing of shaketable itself, so that unrelated processes start as fast as ever.
 """

@@ -13,7 +13,7 @@ import pytest
 
 from shaketable import rank, shake, sigkill_worker, step
 from shaketable.chaos.errors import ExperimentError
-from shaketable.suites.command import exploring
+from shaketable.suites.exploring import simulated
 from shaketable.suites.gate import runner
 from shaketable.suites.gate.catalogue import FOLDER
 from shaketable.suites.tests.rigs.calling import called
@@ -255,7 +255,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("something was started")
 
     monkeypatch.setattr(pytest, "main", started)
-    monkeypatch.setattr(exploring, "explore", started)
+    monkeypatch.setattr(simulated, "explore", started)
 
 
 @pytest.mark.usefixtures("nothing_starts")

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shaketable.chaos.history.events import AnyEvent, AttemptStarted, CheckpointDeleted, Committed, Member, Stepped
+from shaketable.chaos.history.events import (
+    AnyEvent,
+    AttemptStarted,
+    CheckpointDeleted,
+    Committed,
+    Event,
+    Member,
+    Stepped,
+    TermBegan,
+)
 from shaketable.chaos.history.witness import Witness, WitnessConfig
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects import Launch
@@ -48,6 +57,29 @@ def test_how_many_checkpoints_are_kept_is_told_to_the_trainer(tmp_path: Path) ->
     launch = Launch(Configuration(num_to_keep=2), "127.0.0.1:1", str(tmp_path), "run", witness, 1)
     log_observer = LogObserver(RunLog(tmp_path / "run"), Witness(witness, "driver"))
     assert driver._trainer(launch, print, log_observer)._run.checkpoint_config.num_to_keep == 2
+
+
+def test_a_driver_whose_run_another_one_has_just_finished_says_so_and_names_the_term(tmp_path: Path) -> None:
+    """It looked while the other was still at it, and then had nothing left to do: it said that term 0 had finished."""
+    log = a_run(tmp_path, commits=1)
+    told: list[Event] = []
+    late = LogObserver(RunLog(tmp_path / "run"), Told(told))
+    late.begin()
+    assert (late.term, told) == (0, [])
+    log.append(records.AttemptEnded(term=1, attempt=1, cause="finished", account=None, detail="", settled_s=1.0))
+    log.append(records.RunFinished(term=1, metrics={}))
+    late.end()
+    assert (late.term, told) == (1, [TermBegan(term=1, spent={}, finished=True)])
+    late.end()
+    assert len(told) == 1
+
+
+class Told:
+    def __init__(self, told: list[Event]) -> None:
+        self.told = told
+
+    def emit(self, event: Event) -> None:
+        self.told.append(event)
 
 
 def test_an_attempt_that_resumes_says_the_index_of_what_it_resumes_from() -> None:

@@ -12,7 +12,7 @@ import pytest
 from shaketable.chaos.simulation.subject.run import DECLARED
 from shaketable.runtime.controller import Controller, in_words
 from shaketable.runtime.controller import events as ev
-from shaketable.suites.command.exploring import explore_chunk
+from shaketable.suites.exploring.simulated import explore_chunk
 from shaketable.suites.tests.runtime import test_checkpoint_quarantine as quarantine
 from shaketable.suites.tests.runtime import test_controller as basics
 from shaketable.suites.tests.runtime import test_controller_hangs as hangs

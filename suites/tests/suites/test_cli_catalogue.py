@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shaketable.suites import mutants
 from shaketable.suites.command import doctor
-from shaketable.suites.gate import catalogue, environment, outputs, runner
+from shaketable.suites.gate import catalogue, environment, outputs
 from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.gate.validation import check_all
 from shaketable.suites.tests.rigs import recorded
@@ -118,17 +117,6 @@ def test_results_are_never_mixed_and_never_written_where_they_cannot_be(tmp_path
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write results to"):
         outputs.ResultsFolder.create(tmp_path / "file" / "below")
-
-
-@pytest.mark.parametrize(
-    ("cluster", "canary"),
-    [("local", mutants.CANARY), ("processes", mutants.CANARY), ("simulated", mutants.SIMULATED_CANARY)],
-)
-def test_the_canary_of_a_gate_is_one_that_shows_where_the_gate_runs(cluster: str, canary: str) -> None:
-    gate = catalogue.select([])
-    assert runner.Request(variables={"cluster": cluster}).canary == canary
-    assert mutants.MUTANTS[canary].experiment in {entry.name for entry in gate}
-    assert mutants.MUTANTS[canary].tried == ("simulation" if cluster == "simulated" else "processes")
 
 
 def test_two_runs_of_one_minute_have_two_folders_and_latest_is_the_last(

@@ -24,7 +24,8 @@ from shaketable.chaos.simulation import player as simulation
 from shaketable.chaos.verdict.judge import judge
 from shaketable.suites.command import explore
 from shaketable.suites.command.commands import app
-from shaketable.suites.command.exploring import Explored, broken, explore_chunk
+from shaketable.suites.exploring.explored import Explored
+from shaketable.suites.exploring.simulated import broken, explore_chunk
 from shaketable.suites.tests.rigs.calling import called
 from shaketable.suites.tests.rigs.terminal import read_until
 from shaketable.suites.tests.suites.test_cli_catalogue import shaketable
@@ -56,7 +57,7 @@ def test_bad_input_exits_2_names_the_thing_and_explores_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shaketable.suites.command.exploring.explore", lambda *_, **__: pytest.fail("it explores"))
+    monkeypatch.setattr("shaketable.suites.exploring.simulated.explore", lambda *_, **__: pytest.fail("it explores"))
     done = CliRunner().invoke(app, ["explore", *arguments])
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr

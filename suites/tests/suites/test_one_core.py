@@ -13,6 +13,7 @@ from shaketable.chaos.experiment import file
 from shaketable.reports.results import KnownDeviation, exit_code
 from shaketable.suites.gate import catalogue, deviations, execution, runner
 from shaketable.suites.gate.catalogue import UsageError
+from shaketable.suites.mutants import MUTANTS
 
 CRASH = catalogue.FOLDER / "worker-crash.yaml"
 BUDGET = deviations.Deviation("worker-crash", "charged", "the run charged 1", "It counts a worker's death so.")
@@ -87,5 +88,5 @@ def test_the_gate_catches_its_canary_in_simulation_too(tmp_path: Path) -> None:
     request = runner.Request(variables={"cluster": "simulated"}, results=tmp_path / "r")
     run = runner.run(request, io.StringIO())
     assert run.canary is not None
-    assert run.canary.caught_by == "resume-from-checkpoint", run.canary
+    assert run.canary.caught_by == MUTANTS[run.canary.mutant].caught_by[0], run.canary
     assert exit_code(run) == 0

@@ -1,4 +1,4 @@
-"""Exploration over many schedules, on several processes: what `shaketable explore` runs and counts.
+"""Exploration in simulation, on several processes.
 
 Schedules are numbered, and number n of a seed is always the same, on any machine and any number of processes.
 Ctrl-C ends it with what has been found so far.
@@ -11,57 +11,16 @@ import multiprocessing
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from shaketable.chaos.exploration import draw
-from shaketable.chaos.plan import Finding
-from shaketable.chaos.simulation.subject.run import DECLARED
+from shaketable.suites.exploring.explored import Explored, Violation, ctrl_c_waits
 
 # schedules that a process plays between two words of progress
 CHUNK = 25
-# violations that are remembered; the rest is counted
-KEPT = 5
-
-Transition = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """Schedule `number` of the seed breaks an invariant (or the runtime itself)."""
-
-    number: int
-    finding: Finding
-
-
-@dataclass(slots=True)
-class Explored:
-    """What has been explored so far. `faults`: landed, by kind; `transitions`: state, why, next state."""
-
-    seed: int
-    schedules: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
-    transitions: Counter[Transition] = field(default_factory=Counter)
-    violations: list[Violation] = field(default_factory=list)
-    violated: int = 0
-    seconds: float = 0.0
-    interrupted: bool = False
-
-    @property
-    def never_taken(self) -> list[Transition]:
-        """The transitions of the controller's tables that no schedule took, in the order of the tables."""
-        return [transition for transition in DECLARED if transition not in self.transitions]
-
-    def take(self, other: Explored) -> None:
-        self.schedules += other.schedules
-        self.faults.update(other.faults)
-        self.transitions.update(other.transitions)
-        self.violated += other.violated
-        self.violations = sorted([*self.violations, *other.violations], key=lambda v: v.number)[:KEPT]
 
 
 def explore_chunk(seed: int, first: int, count: int, mutant: str = "") -> Explored:
@@ -151,23 +110,13 @@ def _chunks(
     pending: set[Future[Explored]] = set()
     while True:
         while len(pending) < 2 * jobs and not over() and (chunk := next(wanted, None)) is not None:
-            with _ctrl_c_waits():
+            with ctrl_c_waits():
                 pending.add(pool.submit(explore_chunk, seed, *chunk, mutant))
         if not pending:
             return
         ready, pending = wait(pending, return_when=FIRST_COMPLETED)
         for future in ready:
             yield future.result()
-
-
-@contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
-    """A process that is started here hears no Ctrl-C, not even during its imports; this one hears it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore_ctrl_c() -> None:

@@ -1,0 +1,1 @@
+"""Exploration over many schedules, several at a time: what `shaketable explore` runs and counts."""

@@ -1,0 +1,58 @@
+"""The mutant that a gate has to catch besides its experiments, drawn from the seed: gates of many days catch many.
+
+Each of these fails its experiment of the gate by the first invariant that it names, with every seed that was tried
+(`suites/tests/suites/test_canaries.py`). Real clusters have the one that was seen there often enough.
+"""
+
+from __future__ import annotations
+
+import random
+
+CANARY = "resume-from-scratch"
+CANARIES = {
+    "simulated": (
+        "attempt-number-reused",
+        "budget-kept-by-a-reopened-run",
+        "budget-off-by-one",
+        "budget-one-too-small",
+        "budgets-recorded-as-0",
+        "charged-twice",
+        "commit-before-upload",
+        "commits-with-the-metrics-before",
+        "culprit-is-always-rank-0",
+        "driver-lost-charged",
+        "early-reclaim-charged",
+        "error-names-another-budget",
+        "error-names-another-culprit",
+        "error-not-charged",
+        "failure-not-recorded",
+        "fence-ignored",
+        "growth-never",
+        "interrupt-called-a-failure",
+        "interrupt-charged",
+        "left-without-a-hold",
+        "live-checkpoints-collected",
+        "lost-member-not-noticed",
+        "node-loss-not-charged",
+        "open-attempt-forgotten",
+        "preemption-charged",
+        "rank-order-stale",
+        "resize-charged",
+        "resume-from-an-older-commit",
+        "resume-not-passed-on",
+        "stop-not-noticed",
+        "success-on-failure",
+        "term-not-raised",
+        "tier-never-left",
+        "uploads-never-collected",
+        "world-above-max",
+        "world-below-min",
+    )
+}
+
+
+def canary(cluster: str, seed: int) -> str:
+    """Of as many seeds, one after the other, as there are canaries each has another one."""
+    names = list(CANARIES.get(cluster, (CANARY,)))
+    random.Random("canaries").shuffle(names)
+    return names[seed % len(names)]

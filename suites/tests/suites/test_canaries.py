@@ -1,0 +1,44 @@
+"""The canary of a gate: drawn from its seed, and one that shows where the gate runs."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from shaketable.chaos import toolkit
+from shaketable.chaos.simulation import player
+from shaketable.chaos.verdict.judge import judge
+from shaketable.suites import mutants
+from shaketable.suites.gate import runner
+from shaketable.suites.gate.catalogue import select
+from shaketable.suites.mutants.canaries import CANARIES, CANARY
+from shaketable.suites.mutants.patches import applied
+
+GATE = {entry.name: entry for entry in select([])}
+
+
+@pytest.mark.parametrize("cluster", ["", "local", "processes"])
+def test_on_real_clusters_it_is_one_that_was_seen_there(cluster: str) -> None:
+    assert runner.Request(variables={"cluster": cluster}, seed=7).canary == CANARY
+    assert mutants.MUTANTS[CANARY].experiment in GATE and mutants.MUTANTS[CANARY].tried == "processes"
+
+
+def test_as_many_gates_as_there_are_canaries_have_each_another_one() -> None:
+    seeds = range(20261101, 20261101 + len(CANARIES["simulated"]))
+    drawn = {runner.Request(variables={"cluster": "simulated"}, seed=seed).canary for seed in seeds}
+    assert drawn == set(CANARIES["simulated"]) and len(drawn) > 30
+    assert runner.Request(variables={"cluster": "simulated", "seed": "5"}).canary in drawn
+
+
+@pytest.mark.parametrize("name", CANARIES["simulated"])
+def test_each_is_caught_by_its_invariant_in_simulation(name: str) -> None:
+    mutant = mutants.MUTANTS[name]
+    entry = GATE[mutant.experiment]
+    for seed in ("1", "20261122"):
+        with applied(name):
+            variables = {"cluster": "simulated", "seed": seed}
+            prepared = toolkit.load(entry.path, copy.deepcopy(dict(entry.document)), variables)
+            judgement = judge(player.play(prepared.plan, prepared.armed).events)
+        failed = [finding.invariant for finding in judgement.findings if finding.status == "FAIL"]
+        assert judgement.verdict == "FAIL" and mutant.caught_by[0] in failed, judgement.reason
