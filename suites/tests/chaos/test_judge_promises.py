@@ -160,9 +160,9 @@ def judged(name: str) -> Judgement:
 
 
 def test_of_two_late_ranks_the_one_that_does_not_answer_is_to_blame() -> None:
-    assert _culprits(Hang([0, 1], 14, 3.0, {0: "collective"})) == [1]
-    assert _culprits(Hang([0, 1], 14, 3.0, {})) == [0, 1]
-    assert _culprits(Hang([0, 1, 2], 14, 3.0, {0: "collective", 2: "collective", 1: "c"})) == [1]
+    assert _culprits(Hang([0, 1], 14, 3.0, 1.0, {0: "collective"})) == [1]
+    assert _culprits(Hang([0, 1], 14, 3.0, 1.0, {})) == [0, 1]
+    assert _culprits(Hang([0, 1, 2], 14, 3.0, 1.0, {0: "collective", 2: "collective", 1: "c"})) == [1]
 
 
 def test_a_commit_that_lacks_what_a_rank_handed_over_is_not_durable() -> None:
