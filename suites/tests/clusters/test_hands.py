@@ -104,3 +104,11 @@ def test_where_no_raylet_is_nothing_is_killed(tmp_path: Path) -> None:
 
 def test_a_node_says_whether_it_sees_a_directory(tmp_path: Path) -> None:
     assert act("sees", str(tmp_path)) and not act("sees", str(tmp_path / "nowhere"))
+
+
+def test_a_file_is_left_on_the_node_whole_and_taken_away_again(tmp_path: Path) -> None:
+    asked = tmp_path / "hang-7"
+    assert act("put", [str(asked), "python"]) and act("sees", str(asked))
+    assert [path.name for path in tmp_path.iterdir()] == ["hang-7"] and asked.read_text() == "python"
+    assert act("drop", str(asked)) and not act("sees", str(asked))
+    assert act("drop", str(asked)), "it may have been taken meanwhile"
