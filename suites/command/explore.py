@@ -79,8 +79,9 @@ def explore_(
     ] = None,
     json: Json = None,
 ) -> int:
-    """Play random fault schedules against the runtime, simulated or on processes.
+    """Play random fault schedules against the runtime.
 
+    They are simulated, or played on processes.
     Shrinks the first violation and writes it as an experiment that runs on any cluster."""
     from shaketable.suites.gate.outputs import ROOT, check_results
 

@@ -146,7 +146,7 @@ TABLE = {
     # ---- the command line
     "experiment": asked("run worker-crsh", "no experiment is called 'worker-crsh'", "did you mean worker-crash"),
     "tag": asked("run --tag nod", "no experiment has the tag 'nod'", "did you mean node"),
-    "name and tag": asked("run worker-crash --tag node", "only one of the three"),
+    "name and tag": asked("run worker-crash --tag node", "only one of them"),
     "var": asked("run worker-crash --var nodes", "--var nodes: write KEY=VALUE, such as --var nodes=4"),
     "var's key": asked("run worker-crash --var sed=7", "--var sed: no key is called so; did you mean 'seed'?"),
     "var's value": asked(
