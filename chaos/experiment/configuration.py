@@ -27,6 +27,8 @@ from shaketable.clusters.protocol import AUTO
 OPTIONAL = OWN_JOB_KEYS
 HINTS = fields_of(Configuration)
 CLUSTERS = ("local", "processes", "simulated")
+# of this machine; in simulation there may be more
+MOST_REAL_NODES = 64
 JOB_CONFIGS: dict[str, type[ChainConfig | ExactConfig]] = {"hash_chain": ChainConfig, "jax_sharded": ExactConfig}
 _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
 _ATTACHED = re.compile(rf"{ATTACH}:({AUTO}|[\w.-]+:\d{{1,5}})")
@@ -37,6 +39,10 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
     read = {key: _read(key, value, f"{where}: {key}") for key, value in values.items()}
     made = Configuration(**checked_all(read, Configuration, where))
     _check_cluster(made.cluster, f"{where}: cluster")
+    if made.nodes > MOST_REAL_NODES and made.cluster != "simulated":
+        raise ExperimentError(
+            f"{where}: nodes: {made.nodes} are more than {MOST_REAL_NODES}, which only cluster: simulated has"
+        )
     _check_bounds(made.num_workers, f"{where}: num_workers")
     _check_subject(made, where)
     together = sum(tier["nodes"] for tier in made.tiers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history.events import NodeJoined
 from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
 from shaketable.chaos.injection.targets import ResolvedTarget
@@ -10,19 +11,22 @@ from shaketable.clusters.simulated.nodes import SimulatedNode
 
 
 class AddNode(Fault):
-    """Start one more worker node, of a tier where the experiment has some; on TPU one more slice, or, in slice number
-    `slice` (from 0), one of the hosts that it lacks."""
+    """Start one more worker node (or `count` of them), of a tier where the experiment has some; on TPU one more slice,
+    or, in slice number `slice` (from 0), one of the hosts that it lacks."""
 
     name, target_kind, makes_good = "add_node", "cluster", "node"
     drawn = True
 
-    def __init__(self, slice: int | None = None, tier: str = "") -> None:
-        self.slice, self.tier = slice, tier
+    def __init__(self, slice: int | None = None, tier: str = "", count: int = 1) -> None:
+        if count < 1:
+            raise ExperimentError(f"add_node: count {count}: must be 1 or more")
+        self.slice, self.tier, self.count = slice, tier, count
         self._added: list[Node] = []
-        self._joined: SimulatedNode | None = None
+        self._joined: list[SimulatedNode] = []
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
-        self._added = scene.cluster.add_capacity(self.slice, self.tier)
+        for _ in range(self.count):
+            self._added += scene.cluster.add_capacity(self.slice, self.tier)
 
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         if not self._added or any(scene.cluster.state(node.number) != "alive" for node in self._added):
@@ -33,10 +37,11 @@ class AddNode(Fault):
 
     def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
         def join(node: SimulatedNode) -> None:
-            self._joined = node
+            self._joined.append(node)
             scene.joined(node)
 
-        scene.cluster.add_node(join, self.slice, self.tier)
+        for _ in range(self.count):
+            scene.cluster.add_node(join, self.slice, self.tier)
 
     def observe_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> str | None:
-        return f"node {self._joined.number} alive" if self._joined is not None else None
+        return f"node {self._joined[-1].number} alive" if len(self._joined) >= self.count else None

@@ -11,12 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from shaketable.chaos.constraints import MAX_SECONDS
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.experiment import vocabulary
 from shaketable.chaos.incidents.capacity_trace import Change
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan, Trigger
 
 STEP_S = 0.1
+# of virtual time, in which a day passes as a day
+SIMULATED_STEP_S = 4.0
+# an hour of them to a checkpoint, and one sample to a step: a day of proofs in seconds
+SIMULATED_JOB = {"checkpoint_every": 900, "global_batch": 1}
 # how long a trace takes where no scale is given
 USUAL_S = 60.0
 FIRST_STEP = 5
@@ -24,6 +29,7 @@ FIRST_STEP = 5
 GROW_STEPS = 100
 TAIL_STEPS = 20
 MAX_FAULTS, MAX_NODES, MAX_STEPS = 100, 64, 36_000
+MAX_SIMULATED_NODES = 1024
 
 # one of them, by the seed
 Choose = Callable[[Sequence[int]], int]
@@ -39,16 +45,26 @@ class Replay:
 
 
 def replay(
-    changes: Sequence[Change], where: str, *, scale: float | None, seed: int, choose: Choose, notice: bool
+    changes: Sequence[Change],
+    where: str,
+    *,
+    scale: float | None,
+    seed: int,
+    choose: Choose,
+    notice: bool,
+    simulated: bool = False,
+    price_per_hour: float | None = None,
 ) -> Replay:
-    """`notice`: nodes are told before they are taken. Raises ExperimentError that names the line."""
+    """`notice`: nodes are told before they are taken. `simulated`: on more nodes, in the trace's own time.
+    `price_per_hour`: of a node. Raises ExperimentError that names the line."""
     span_s = changes[-1].time_s - changes[0].time_s
-    scale = max(span_s / USUAL_S, 1.0) if scale is None else scale
-    draft = _Draft(where, choose, notice)
+    usual = 1.0 if simulated else max(span_s / USUAL_S, 1.0)
+    scale = usual if scale is None else scale
+    draft = _Draft(where, choose, notice, simulated, price_per_hour)
     draft.start(changes)
     begin_s = changes[0].time_s
     for (time_s, action), group in groupby(draft.later, key=lambda change: (change.time_s, change.action)):
-        step = FIRST_STEP + round((time_s - begin_s) / scale / STEP_S)
+        step = FIRST_STEP + round((time_s - begin_s) / scale / draft.step_s)
         draft.play(step, action, list(group))
     return Replay(draft.plan(seed), scale, tuple(draft.notes))
 
@@ -58,6 +74,8 @@ class _Draft:
     where: str
     choose: Choose
     notice: bool
+    simulated: bool = False
+    price_per_hour: float | None = None
     later: list[Change] = field(default_factory=list)
     # nodes of the trace that are there -> the harness's number
     named: dict[str, int] = field(default_factory=dict)
@@ -74,6 +92,14 @@ class _Draft:
     before: int | None = None
     faults: list[FaultPlan] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def step_s(self) -> float:
+        return SIMULATED_STEP_S if self.simulated else STEP_S
+
+    @property
+    def tier(self) -> str:
+        return "trace" if self.price_per_hour is not None else ""
 
     def start(self, changes: Sequence[Change]) -> None:
         """Which nodes there are before anything changes."""
@@ -131,14 +157,29 @@ class _Draft:
         if action == "add":
             for change in group:
                 self._join(change)
-                self.faults.append(vocabulary.add_node(dict(at)))
+            self._add(at, len(group))
             self.adds += 1
         else:
             hit = [self._leave(change) for change in group]
-            removal = vocabulary.sigterm_node if self.notice else vocabulary.sigkill_node
-            self.faults += [removal(vocabulary.node(number), dict(at)) for number in hit]
+            self._remove(at, hit, named=any(change.node for change in group))
             self.hits += 1
         self.step, self.peak, self.before = step, max(self.peak, len(self.alive)), len(self.faults) - 1
+
+    def _add(self, at: Trigger, count: int) -> None:
+        """One by one, as a cluster of this machine is asked for them; in simulation all at once."""
+        more = {"tier": self.tier} if self.tier else {}
+        if self.simulated and count > 1:
+            self.faults.append(vocabulary.add_node(dict(at), count=count, **more))
+        else:
+            self.faults += [vocabulary.add_node(dict(at), **more) for _ in range(count)]
+
+    def _remove(self, at: Trigger, hit: Sequence[int], named: bool) -> None:
+        """In simulation nobody needs to know which of those without a name."""
+        removal = vocabulary.sigterm_node if self.notice else vocabulary.sigkill_node
+        if self.simulated and not named:
+            self.faults.append(removal(vocabulary.randomly(len(hit)), dict(at)))
+        else:
+            self.faults += [removal(vocabulary.node(number), dict(at)) for number in hit]
 
     def _at(self, change: Change) -> str:
         return f"{self.where}:{change.line}"
@@ -150,12 +191,16 @@ class _Draft:
         account = "max_preemption_failures" if self.notice else "max_failures"
         configuration = Configuration(
             seed=seed,
-            job_config={"steps": steps, "step_s": STEP_S},
+            cluster="simulated" if self.simulated else "local",
+            job_config={"steps": steps, "step_s": self.step_s} | (SIMULATED_JOB if self.simulated else {}),
             nodes=self.initial,
             num_workers=(1, self.peak),
             max_failures=-1,
+            tiers=({"name": self.tier, "nodes": self.initial, "price_per_hour": self.price_per_hour},)
+            if self.tier
+            else (),
         )
-        within_s = max(300.0, 2 * steps * STEP_S + 60.0 * len(self.faults))
+        within_s = min(MAX_SECONDS, max(300.0, 2 * steps * self.step_s + 60.0 * len(self.faults)))
         expect = Expect("finished", {account: self.hits} if self.hits else {}, None, within_s)
         return Plan(
             f"A trace of capacity: {self.initial} nodes at first, {self.peak} at most, {len(self.alive)} in the end",
@@ -167,10 +212,11 @@ class _Draft:
     def _problems(self, steps: int) -> Iterator[str]:
         if len(self.faults) > MAX_FAULTS:
             yield f"{len(self.faults)} changes; an experiment has at most {MAX_FAULTS}: shorten the trace"
-        if self.peak > MAX_NODES:
-            yield f"{self.peak} nodes at a time; a local cluster has at most {MAX_NODES}: remove some"
+        most, kind = (MAX_SIMULATED_NODES, "simulated") if self.simulated else (MAX_NODES, "local")
+        if self.peak > most:
+            yield f"{self.peak} nodes at a time; a {kind} cluster has at most {most}: remove some"
         if steps > MAX_STEPS:
-            yield f"at this scale it takes {steps * STEP_S / 60:.0f} min; give a larger --scale, or none"
+            yield f"at this scale it takes {steps * self.step_s / 60:.0f} min; give a larger --scale, or none"
 
 
 def _never_added(changes: Sequence[Change], there: set[str]) -> list[str]:

@@ -69,9 +69,9 @@ def freeze_node(target: Target, at: Trigger, until: Trigger | None = None) -> Fa
 def drain_node(target: Target, at: Trigger, deadline_s: float = 10.0) -> FaultPlan:
     """Announce that a node will be taken `deadline_s` from now."""
 
-def add_node(at: Trigger, slice: int | None = None, tier: str = "") -> FaultPlan:
-    """Start one more worker node, of a tier where the experiment has some; on TPU one more slice, or, in slice number
-    `slice` (from 0), one of the hosts that it lacks."""
+def add_node(at: Trigger, slice: int | None = None, tier: str = "", count: int = 1) -> FaultPlan:
+    """Start one more worker node (or `count` of them), of a tier where the experiment has some; on TPU one more slice,
+    or, in slice number `slice` (from 0), one of the hosts that it lacks."""
 
 def sigkill_driver(at: Trigger) -> FaultPlan:
     """Kill the driver."""

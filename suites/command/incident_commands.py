@@ -52,6 +52,7 @@ shaketable import-trace spot.csv --output spot.yaml        nodes join and leave 
 shaketable import-trace spot.csv --scale 600               one second for ten minutes of the trace
 shaketable import-trace spot.csv --notice --seed 7         with notice; another seed for unnamed nodes
 shaketable import-trace us-east-1f_v100_1.json --nodes 8   SkyPilot's format, for eight nodes at the most
+shaketable import-trace day.json --simulated --nodes 1000  a day of a large cluster, in virtual time
 shaketable run spot.yaml --subject ray-train               replay the trace
 """
 )
@@ -80,6 +81,12 @@ def import_trace(
     nodes: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Scale the numbers of a trace: so many nodes at the most.")
     ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="For the simulated cluster: up to 1024 nodes, in the trace's own time.")
+    ] = False,
+    price: Annotated[
+        float | None, typer.Option(metavar="P", min=0, help="What an hour of a node costs: the result has the cost.")
+    ] = None,
     output: Output = None,
     json: Json = None,
 ) -> int:
@@ -89,7 +96,9 @@ def import_trace(
     from shaketable.suites.command.incidents import imported
 
     check_json(json)
-    made = imported(trace, scale=scale, seed=seed, notice=notice, missing=missing, nodes=nodes)
+    made = imported(
+        trace, scale=scale, seed=seed, notice=notice, missing=missing, nodes=nodes, simulated=simulated, price=price
+    )
     _publish(made.text, output)
     for line in made.summary():
         print(line, file=sys.stderr)

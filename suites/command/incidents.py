@@ -111,7 +111,15 @@ class Imported:
 
 
 def imported(
-    path: Path, *, scale: float | None, seed: int, notice: bool, missing: bool = False, nodes: int | None = None
+    path: Path,
+    *,
+    scale: float | None,
+    seed: int,
+    notice: bool,
+    missing: bool = False,
+    nodes: int | None = None,
+    simulated: bool = False,
+    price: float | None = None,
 ) -> Imported:
     """`missing` and `nodes` are for traces that count nodes. Raises UsageError."""
     if scale is not None and not (0 < scale < math.inf):
@@ -119,7 +127,16 @@ def imported(
     rng = random.Random(seed)
     try:
         changes, notes = _changes(_text(path), str(path), missing, nodes)
-        made = replay(changes, str(path), scale=scale, seed=seed, choose=rng.choice, notice=notice)
+        made = replay(
+            changes,
+            str(path),
+            scale=scale,
+            seed=seed,
+            choose=rng.choice,
+            notice=notice,
+            simulated=simulated,
+            price_per_hour=price,
+        )
     except ExperimentError as error:
         raise UsageError(str(error)) from error
     made = replace(made, notes=(*notes, *made.notes))

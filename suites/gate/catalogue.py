@@ -23,6 +23,7 @@ SUFFIXES = (".yaml", ".yml")
 NEEDS = {
     "bundled": ("subject", ("bundled",), "they need the bundled runtime"),
     "processes": ("cluster", ("local", "processes"), "they need real processes"),
+    "raylet": ("cluster", ("local", "simulated"), "they need a raylet"),
 }
 
 

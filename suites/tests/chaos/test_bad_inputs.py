@@ -108,7 +108,7 @@ TABLE = {
     "trigger no mapping": method(f"{{{TARGET}, at: 12}}", "a trigger is written like {step: 12}, not 12"),
     # ---- the configuration
     "key": key("num_worker: 3", "no key is called 'num_worker'; did you mean 'num_workers'?"),
-    "nodes": key("nodes: 0", "nodes: must be a whole number from 1 to 64, not 0"),
+    "nodes": key("nodes: 0", "nodes: must be a whole number from 1 to 1024, not 0"),
     "bounds": key("num_workers: [3, 1]", "min 3 is above max 1; write [1, 3]?"),
     "bounds of three": key("num_workers: [1, 2, 3]", "num_workers: must be a number or [min, max], not [1, 2, 3]"),
     "nodes below min": key("num_workers: [4, 5]", "nodes: 3 cannot hold the 4 workers", "use nodes: 4"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ import yaml
 
 from shaketable.chaos.experiment import file
 from shaketable.chaos.faults import arming
+from shaketable.chaos.history.view import History
+from shaketable.chaos.simulation import player
+from shaketable.chaos.verdict.judge import judge
+from shaketable.reports.cost import by_tier
+from shaketable.reports.goodput import accounted
 from shaketable.suites.command.incidents import Imported, imported
 from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.tests.rigs.calling import called
@@ -219,3 +225,45 @@ def test_a_trace_of_numbers_that_is_none_is_named_by_its_line(tmp_path: Path, te
 def test_what_is_for_numbers_is_refused_for_a_trace_of_nodes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--missing and --nodes are for counts"):
         made(tmp_path, SPOT, nodes=8)
+
+
+# ---- a day of a large cluster, in virtual time ----
+
+# Points of five minutes, after SkyPilot's us-east-1f_v100_1.json of four nodes: all gone for hours, and back again.
+DAY = [1, 1] + [4] * 42 + [3] * 4 + [4] * 9 + [2] * 3 + [4] * 3 + [1] * 3 + [0] * 8 + [4] * 9 + [2] * 4 + [4] * 13
+DAY += [0] * 14 + [2] + [4] * 4 + [1] * 3 + [3] + [4] * 7 + [0] * 39 + [4] * 11 + [0] * 107 + [4]
+PRICE = 0.3
+
+
+def day(folder: Path, nodes: int) -> tuple[Imported, History]:
+    """Played."""
+    text = json.dumps({"metadata": {"gap_seconds": 300}, "data": DAY})
+    # and one more, which stays while the trace has none
+    result = made(folder, text, scale=None, nodes=nodes - 1, notice=True, simulated=True, price=PRICE)
+    plan = result.made.plan
+    return result, History(player.play(plan, arming.arm(plan)).events)
+
+
+def check_day(result: Imported, history: History) -> None:
+    """What came of it is what its parts add up to, within 1 %."""
+    assert judge(history.events).verdict == "PASS"
+    measured = accounted(history)
+    assert measured is not None and 86_000 < measured.wall_s < 100_000
+    assert sum(measured.seconds.values()) == pytest.approx(measured.wall_s, rel=0.01)
+    trained_h = sum(a.world_size * (a.end_s - a.begin_s) / 3600 for a in history.attempts)
+    (tier,) = by_tier(history)
+    assert tier.cost == pytest.approx(PRICE * trained_h, rel=0.01)
+    drops = sum(after < before for before, after in pairwise(DAY))
+    assert result.made.plan.expect.charged == {"max_preemption_failures": drops}
+
+
+def test_a_day_of_64_nodes_is_replayed_in_its_own_time_with_goodput_and_cost(tmp_path: Path) -> None:
+    assert len(DAY) == 288
+    result, history = day(tmp_path, 64)
+    assert max(attempt.world_size for attempt in history.attempts) == 64
+    check_day(result, history)
+
+
+def test_more_nodes_than_a_simulated_cluster_has_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a simulated cluster has at most 1024"):
+        day(tmp_path, 1026)
