@@ -21,6 +21,7 @@ from shaketable.suites.mutants.defects import (  # noqa: F401  each registers it
     capacity,
     charging,
     committing,
+    copying,
     ending,
     fencing,
     holding,
@@ -28,8 +29,10 @@ from shaketable.suites.mutants.defects import (  # noqa: F401  each registers it
     moving,
     quarantining,
     resuming,
+    serving,
     slicing,
     storing,
+    telling,
     unseen,
     working,
 )
