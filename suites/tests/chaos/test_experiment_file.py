@@ -110,7 +110,7 @@ def test_an_undeclared_variable_is_an_error_that_names_the_nearest() -> None:
         ({"num_worker": 3}, "did you mean 'num_workers'?"),
         ({"num_workers": [3, 1]}, "min 3 is above max 1"),
         ({"num_workers": [1, 2, 3]}, "must be a number or [min, max]"),
-        ({"num_workers": 0}, "num_workers: must be a whole number from 1 to 256, not 0"),
+        ({"num_workers": 0}, "num_workers: must be a whole number from 1 to 1024, not 0"),
         ({"max_failures": -2}, "max_failures: must be 0, a count, or -1 for unlimited, not -2"),
         ({"num_to_keep": 0}, "num_to_keep: must be a count from 1, or null for all, not 0"),
         ({"num_to_keep": True}, "num_to_keep: must be a count from 1, or null for all, not True"),

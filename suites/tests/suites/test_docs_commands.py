@@ -71,11 +71,15 @@ def test_a_command_that_is_wrong_is_seen(commands: dict[str, Any]) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     few = {"worker-crash": 0.1}
-    for number, name in enumerate(("old", "new")):
-        repeated_runs.write(repeated_runs.run(number, experiments=few), tmp_path / name)
+    for number, names in enumerate((("old", "before"), ("new", "after"))):
+        for name in names:
+            repeated_runs.write(repeated_runs.run(number, experiments=few), tmp_path / name)
     latest = tmp_path / "shaketable-results" / "latest"
     report_pages.run_in(latest, [("worker-crash", "")])
     shutil.copytree(latest / "worker-crash", latest / "my-experiment")
+    shutil.copytree(latest, tmp_path / "day")
+    for name in ("day.json", "us-east-1f_v100_1.json"):
+        (tmp_path / name).write_text('{"metadata": {"gap_seconds": 300}, "data": [4, 4, 3, 1, 1, 4]}')
     (tmp_path / "spot.csv").write_text("time,event,node\n0,add,a\n0,add,b\n600,remove,a\n900,add,c\n")
     return tmp_path
 
