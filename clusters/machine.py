@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import tempfile
@@ -27,8 +28,8 @@ def prepare(directory: Path | None) -> Path:
     """A short, empty directory on a disk with room. Raises ClusterError that says what is wrong with it."""
     if directory is None:
         base = Path(tempfile.gettempdir())
-        short = base if len(str(base)) + len("/shk-12345678") <= LONGEST_DIRECTORY else Path("/tmp")
-        directory = Path(tempfile.mkdtemp(prefix="shk-", dir=short))
+        fits = len(str(base)) + len("/shk-12345678") <= LONGEST_DIRECTORY and not _in_virtualenv(base)
+        directory = Path(tempfile.mkdtemp(prefix="shk-", dir=base if fits else Path("/tmp")))
     directory = directory.resolve()
     if len(str(directory)) > LONGEST_DIRECTORY:
         raise ClusterError(
@@ -45,6 +46,12 @@ def prepare(directory: Path | None) -> Path:
             "free some space, or set TMPDIR"
         )
     return directory
+
+
+def _in_virtualenv(directory: Path) -> bool:
+    """There Ray refuses to have its own directory (`ray/_private/parameter.py`)."""
+    root = os.environ.get("VIRTUAL_ENV")
+    return root is not None and directory.resolve().is_relative_to(Path(root).resolve())
 
 
 def check_open_files() -> None:

@@ -102,7 +102,7 @@ EVENT_TRANSITIONS: Mapping[State, Mapping[Kind, tuple[State, ...]]] = {
         ev.AgentLost: (STARTING, STOPPING),
         ev.AgentFailed: (STARTING,),
         ev.NodesChanged: (STARTING, STOPPING),
-        # HOLDING: what came up meanwhile is grown into at once.
+        # HOLDING: a notice has come meanwhile.
         ev.WorkerEntered: (STARTING, RUNNING, HOLDING),
         ev.WorkerFailed: (STARTING, STOPPING),
         ev.WorkersStopped: (STARTING,),

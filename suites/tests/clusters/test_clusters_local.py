@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -172,6 +173,18 @@ def test_a_full_disk_is_refused_before_anything_starts(monkeypatch: pytest.Monke
     monkeypatch.setattr(machine, "FREE_BYTES_NEEDED", 10**18)
     with pytest.raises(ClusterError, match="free some space"):
         machine.prepare(None)
+
+
+def test_the_directory_of_a_cluster_is_not_in_a_virtualenv_where_ray_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(root := Path(tempfile.mkdtemp(dir="/tmp"))))
+    for virtualenv, inside in ((root, False), (tmp_path, True)):
+        monkeypatch.setenv("VIRTUAL_ENV", str(virtualenv))
+        made = machine.prepare(None)
+        assert made.is_relative_to(root) == inside
+        made.rmdir()
+    root.rmdir()
 
 
 def test_too_few_open_files_are_refused_with_the_command_that_helps() -> None:
