@@ -16,7 +16,8 @@ from shaketable.chaos.injection.targets import ResolvedTarget
 class FreezeController(FreezeDriver):
     """Stop the process of the run's controller; thaw it at `until`, or when the run is over."""
 
-    name = "freeze_controller"
+    # with Ray Train the controller may run on any machine of the cluster
+    name, anywhere = "freeze_controller", False
 
     def __init__(self) -> None:
         super().__init__()

@@ -8,7 +8,6 @@ import math
 import os
 import shutil
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -80,7 +79,7 @@ class Copying:
     )
     # attempt and index of the last upload
     _last: tuple[int, int] = field(default=(0, 0), init=False)
-    _stranded: deque[Path] = field(default_factory=deque, init=False)
+    _stranded: list[Path] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         _sweep_staging(self.place.directory)
@@ -205,8 +204,9 @@ class Copying:
             return source
         self._stranded.append(kept)
         if len(self._stranded) > _STRANDED:
-            # A function that goes on without its checkpoints must not fill the disk of its node.
-            shutil.rmtree(self._stranded.popleft(), ignore_errors=True)
+            # A function that goes on without its checkpoints must not fill the disk of its node. The first stays: it is
+            # the one that the error of the run names.
+            shutil.rmtree(self._stranded.pop(1), ignore_errors=True)
         return kept
 
     def _restore(self, fork: msg.Fork, commit: CheckpointCommitted) -> None:

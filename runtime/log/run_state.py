@@ -180,7 +180,9 @@ def _check_common(state: RunState, record: AnyRecord) -> None:
         relation = "was superseded" if record.term < state.term else "was never opened"
         _refuse(state, record, f"the run is in term {state.term}, term {record.term} {relation}")
     left = state.open_attempt
-    if left is not None and left.term < record.term and type(record) is not AttemptEnded:
+    # what is taken back is taken back before the driver does anything else
+    first = type(record) in (AttemptEnded, CheckpointReinstated)
+    if left is not None and left.term < record.term and not first:
         _refuse(state, record, f"attempt {left.attempt} of term {left.term} is still open and has to be ended first")
 
 
@@ -326,7 +328,10 @@ def _quarantined(state: RunState, record: CheckpointQuarantined) -> RunState:
 
 
 def _reinstated(state: RunState, record: CheckpointReinstated) -> RunState:
-    _check_no_open_attempt(state, record)
+    left = state.open_attempt
+    # one of an earlier term stands still, and is ended next
+    if left is not None and left.term == record.term:
+        _check_no_open_attempt(state, record)
     commit, names = record.commit, state.quarantined
     if commit.checkpoint not in names:
         _refuse(state, record, f"{commit.checkpoint!r} is not quarantined")

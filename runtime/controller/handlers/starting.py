@@ -21,6 +21,7 @@ def on_backoff_over(m: Model) -> None:
 def wait(m: Model) -> None:
     """For enough units, which may be there already."""
     m.unit_wait_ends_s, m.let_go = None, False
+    m.timer("unit_wait", None)
     leasing.top_up(m)
     look_for_units(m)
     if not enough_units(m) and m.capacity.resting:

@@ -13,8 +13,8 @@ import pytest
 COUNTING = """
 import collections, json, sys
 from pathlib import Path
-import yaml
 from shaketable.chaos import plan
+from shaketable.chaos.experiment import documents
 from shaketable.chaos.injection import life_cycle
 from shaketable.chaos.history.view import History
 
@@ -26,7 +26,7 @@ def counting(name, function, when=lambda *a, **k: True):
         return function(*arguments, **keywords)
     return counted_call
 
-yaml.safe_load = counting("parsed", yaml.safe_load, lambda text: "steady-state-hypothesis" in str(text))
+documents.parsed = counting("parsed", documents.parsed, lambda text: "steady-state-hypothesis" in str(text))
 history_read = lambda path: Path(path).name == "history.jsonl"
 Path.read_bytes = counting("read", Path.read_bytes, history_read)
 History.__init__ = counting("indexed", History.__init__, lambda self, events: len(events) > 0)

@@ -89,6 +89,12 @@ def test_an_empty_market_moves_the_run_whatever_was_given_back_and_asked_for_aga
     assert asked(controller.handle(ev.TimerFired("backoff"), 31.0))[0][1] == "on-demand"
 
 
+def test_the_time_after_which_a_few_workers_are_given_back_begins_anew_on_the_next_tier() -> None:
+    controller, _ = begun(SPARE, LAST, bounds=Bounds(2, 2), unit_wait_s=300.0)
+    assert ev.SetTimer("unit_wait", 301.0) in controller.handle(ev.AgentReady(1, 1, "n1"), 1.0)
+    assert ev.SetTimer("unit_wait", None) in controller.handle(ev.TimerFired("capacity"), 30.0)
+
+
 def test_the_next_tier_is_asked_at_once_and_has_all_of_its_own_time() -> None:
     controller, _ = begun(SPARE, tier("other", 0, 30.0), LAST)
     moved = controller.handle(ev.TimerFired("capacity"), 30.0)

@@ -255,6 +255,16 @@ def test_only_what_is_quarantined_is_taken_back_and_never_below_an_attempt() -> 
         apply(folded(quarantined(2)), reinstated(2))
 
 
+def test_a_driver_that_died_before_it_could_end_the_attempt_hinders_no_relaunch(tmp_path: Path, run: Path) -> None:
+    log = begun(run)
+    commit(log, tmp_path, 1)
+    log.append(quarantined(1))
+    log, _ = open_run(run, CONFIGURATION)
+    assert reinstate(log, print, lambda *_: None) == ["000001-t1-a1"]
+    log.append(ended(1, "driver_lost", None, term=2))
+    assert RunLog(run).catch_up().latest == log.state.commits[0]
+
+
 def test_a_relaunch_takes_back_what_is_whole_when_every_commit_is_quarantined(tmp_path: Path, run: Path) -> None:
     log = begun(run)
     for index in (1, 2, 3):

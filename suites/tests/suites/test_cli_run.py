@@ -26,7 +26,9 @@ pytestmark = pytest.mark.xdist_group("cli-run")
 def test_a_worker_crash_passes_and_a_copy_of_its_result_is_judged_the_same(tmp_path: Path) -> None:
     done = shaketable("run", "worker-crash", "--cluster", "processes", "--json", "run.json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line[:8].strip() for line in done.stdout.splitlines()] == ["shaketab", "PASS", "GREEN  1"]
+    # on a busy machine there is a line of progress
+    said = [line[:8].strip() for line in done.stdout.splitlines() if not line.startswith("  progress")]
+    assert said == ["shaketab", "PASS", "GREEN  1"]
     assert "\x1b" not in done.stdout
     moved = shutil.move(tmp_path / "shaketable-results" / "latest" / "worker-crash", tmp_path / "moved")
     judged = shaketable("judge", str(moved), "--json", "judged.json", cwd=tmp_path)

@@ -27,6 +27,7 @@ PLAYED_WITHIN_S = 240.0
 SEED = "1"
 
 
+@pytest.mark.on_demand
 def test_a_healthy_runtime_is_green_and_what_did_not_land_is_counted(tmp_path: Path) -> None:
     options = ("--schedules", "6", "--seed", SEED, "--jobs", "3", "--json", "x.json", "--results", "mine")
     done = shaketable("explore", "--cluster", "processes", *options, cwd=tmp_path)
@@ -41,6 +42,7 @@ def test_a_healthy_runtime_is_green_and_what_did_not_land_is_counted(tmp_path: P
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+@pytest.mark.on_demand
 def test_a_violation_is_red_shrunk_and_written_as_an_experiment_for_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +62,7 @@ def test_a_violation_is_red_shrunk_and_written_as_an_experiment_for_processes(
     assert healthy.returncode in (0, 3), healthy.stdout
 
 
+@pytest.mark.on_demand
 def test_ctrl_c_lets_what_is_under_way_end_and_counts_it(tmp_path: Path) -> None:
     options = ("--minutes", "60", "--seed", SEED, "--jobs", "2", "--json", "x.json")
     command = [sys.executable, "-m", "shaketable.suites.command.cli", "explore", "--cluster", "processes", *options]
