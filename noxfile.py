@@ -121,7 +121,8 @@ def explore(session: nox.Session) -> None:
 @nox.session
 def mutants(session: nox.Session) -> None:
     """Check that every planted bug is caught. `nox -s mutants -- --simulated-only` needs no cluster."""
-    _install(session, "chaos", "explore", "torch")
+    # some are caught by tests of the project, and by jobs of torch and jax
+    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", tools="tests")
     _run(session, "python", "-m", "shaketable.suites.mutants", *session.posargs)
 
 
