@@ -163,9 +163,3 @@ def finished_run_reopened(runlog: Any) -> None:
 def lease_not_given_back(agent: Any) -> None:
     """an agent without a driver ends, but its placement group stays"""
     replace(agent, "_give_back", lambda original: lambda lease: None)
-
-
-@defect("agent.node", "liveness", WRITER, experiment="driver-frozen", tried="processes", within_s=90)
-def place_not_given_back(node: Any) -> None:
-    """an agent without a driver ends, but its place on the node stays held"""
-    replace(node.Node, "_ended", lambda original: lambda self, pid, code: original(self, pid, 0))

@@ -12,12 +12,6 @@ BUDGET, LIVE, RESUME, SAMPLES = "failure-budget", "liveness", "resume-from-check
 # ---- the session, in the worker
 
 
-@defect("session", SAMPLES, experiment="node-sigterm", tried="processes", within_s=60)
-def hold_left_at_once(session: Any) -> None:
-    """a worker does not stay at the report at which all are to hold"""
-    replace(session.Session, "_may_leave", lambda original: lambda self, index, *, failed: True)
-
-
 @defect("session", "durability", RESUME, "runtime", experiment="worker-crash", tried="processes", within_s=60)
 def reports_numbered_from_1(session: Any) -> None:
     """a worker that resumes numbers its reports from 1 again"""
