@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shaketable.chaos.history.events import AttemptStarted
+from shaketable.clusters.protocol import Cluster
 from shaketable.clusters.slice_states import Slices
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.rig import Bed, jax_on_slices
@@ -48,37 +49,32 @@ def worker_crash(setting: Setting) -> Iterator[Sample]:
 
 def node_sigkill(setting: Setting) -> Iterator[Sample]:
     with setting.cluster() as cluster, setting.bed(cluster, checkpoint_bytes=SMALL) as bed:
-        bed.launch()
-        for number in range(setting.repeat):
-            attempt, node = _full(bed, number)
-            hurt_at_s = time.time()
-            cluster.signal_node(node, signal.SIGKILL)
-            yield from _recovered(setting, bed, "recovery_node_sigkill_s", STEADY, attempt, hurt_at_s)
-            cluster.add_node()
+        yield from _nodes_go(setting, cluster, bed, signal.SIGKILL, "recovery_node_sigkill_s", STEADY)
 
 
 def node_replaced(setting: Setting) -> Iterator[Sample]:
     """A run of fixed size, with a node more than it needs: nobody waits for capacity."""
     fixed = replace(setting.usual(SMALL), nodes=WORKERS + 1, num_workers=WORKERS)
     with setting.cluster(nodes=WORKERS + 1) as cluster, setting.bed(cluster, configuration=fixed) as bed:
-        bed.launch()
-        for number in range(setting.repeat):
-            attempt, node = _full(bed, number)
-            hurt_at_s = time.time()
-            cluster.signal_node(node, signal.SIGKILL)
-            yield from _recovered(setting, bed, "recovery_node_sigkill_s", SPARE, attempt, hurt_at_s)
-            cluster.add_node()
+        yield from _nodes_go(setting, cluster, bed, signal.SIGKILL, "recovery_node_sigkill_s", SPARE)
 
 
 def node_sigterm(setting: Setting) -> Iterator[Sample]:
     with setting.cluster() as cluster, setting.bed(cluster, checkpoint_bytes=SMALL) as bed:
-        bed.launch()
-        for number in range(setting.repeat):
-            attempt, node = _full(bed, number)
-            hurt_at_s = time.time()
-            cluster.signal_node(node, signal.SIGTERM)
-            yield from _recovered(setting, bed, "recovery_node_sigterm_s", STEADY, attempt, hurt_at_s)
-            cluster.add_node()
+        yield from _nodes_go(setting, cluster, bed, signal.SIGTERM, "recovery_node_sigterm_s", STEADY)
+
+
+def _nodes_go(
+    setting: Setting, cluster: Cluster, bed: Bed, sig: signal.Signals, figure: str, conditions: str
+) -> Iterator[Sample]:
+    """One after the other; each is replaced before the next."""
+    bed.launch()
+    for number in range(setting.repeat):
+        attempt, node = _full(bed, number)
+        hurt_at_s = time.time()
+        cluster.signal_node(node, sig)
+        yield from _recovered(setting, bed, figure, conditions, attempt, hurt_at_s)
+        cluster.add_node()
 
 
 def node_frozen(setting: Setting) -> Iterator[Sample]:
