@@ -125,10 +125,10 @@ class Executor:
             self._placement = self._nodes.placement(ask)
             self._prepare(listener)
             stack.callback(self._close)
-            # first of all, before anybody else can say anything
-            self._post(ev.Begin())
             stack.enter_context(self._signals())
             self._placement.start(self._guarded)
+            # before the first turn: that may find that this loop stood still, or that another driver has taken over
+            self._feed(ev.Begin())
             while self._outcome is None:
                 self._turn()
             return self._outcome

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import socket
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,6 +19,7 @@ from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job, _Call
+from shaketable.runtime.driver.placement import Nodes, Placement
 from shaketable.runtime.driver.ray_placement import RayNodes, RayPlacement
 from shaketable.runtime.log.run_log import open_run
 from shaketable.suites.tests.rigs.log_examples import CONFIGURATION
@@ -51,6 +54,21 @@ def test_a_driver_that_goes_on_looks_for_a_newer_one_before_it_hears_anybody(tmp
     else:
         assert executor._outcome is None
         assert heard == ["an agent", "its log"]
+
+
+@pytest.mark.parametrize("another", [True, False])
+def test_a_driver_whose_placement_takes_long_to_start_begins_all_the_same(tmp_path: Path, another: bool) -> None:
+    executor = executor_in(tmp_path)
+
+    def start_slowly(_: object) -> None:
+        if another:
+            open_run(tmp_path / "run", CONFIGURATION)
+        executor._last_turn_s -= 10 * executor._config.fence_check_s
+        executor._post(ev.Interrupted(signal.SIGTERM))
+
+    placement = Mock(spec=Placement, start=start_slowly)
+    executor._nodes = Mock(spec=Nodes, host=lambda: "127.0.0.1", placement=lambda _: placement)
+    assert executor.run().outcome == ("fenced" if another else "interrupted")
 
 
 def test_a_hold_that_a_slow_record_made_longer_is_no_hanging_of_its_workers(
