@@ -1,7 +1,7 @@
 """What a value of an experiment must be: the types of its keys, with their limits, as msgspec knows them, and the one
 function that holds a value against them. Pure.
 
-A type's `description` is what the error says: `nodes: must be a whole number from 1 to 1024, not 0`.
+A type's `description` is what the error says: `nodes: must be a whole number from 1 to 2048, not 0`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ SECONDS = f"seconds above 0 and at most {MAX_SECONDS:g}"
 Count = Annotated[int, Meta(ge=0, description="a whole number from 0")]
 Positive = Annotated[int, Meta(ge=1, description="a whole number from 1")]
 Budget = Annotated[int, Meta(ge=-1, description="0, a count, or -1 for unlimited")]
-Nodes = Annotated[int, Meta(ge=1, le=1024, description="a whole number from 1 to 1024")]
+Nodes = Annotated[int, Meta(ge=1, le=2048, description="a whole number from 1 to 2048")]
 Chips = Annotated[int, Meta(ge=1, le=8, description="a whole number from 1 to 8")]
-Workers = Annotated[int, Meta(ge=1, le=1024, description="a whole number from 1 to 1024")]
+Workers = Annotated[int, Meta(ge=1, le=2048, description="a whole number from 1 to 2048")]
 Bounds = Annotated[int | tuple[int, int], Meta(description="a number or [min, max]")]
 Kept = Annotated[Positive | None, Meta(description="a count from 1, or null for all")]
 Seconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS, description=SECONDS)]
@@ -44,7 +44,7 @@ Price = Annotated[_Price, Meta(description="a price from 0, or null for none")]
 
 class _Tier(TypedDict):
     name: str
-    nodes: Annotated[int, Meta(ge=0, le=1024, description="a whole number from 0 to 1024")]
+    nodes: Annotated[int, Meta(ge=0, le=2048, description="a whole number from 0 to 2048")]
 
 
 class TierSettings(_Tier, total=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -19,10 +19,12 @@ from shaketable.reports.page.violations import Violation
 
 ENDINGS = {"finished": "good", "resized": "info", "preempted": "warn", "interrupted": "mute", "driver_lost": "mute"}
 E = TypeVar("E", bound=h.Event)
+K = TypeVar("K")
 # per worker: more would be a grey bar
 MAX_STEP_MARKS = 300
 # in one picture
 MAX_ALL_STEP_MARKS = 3000
+MAX_NODES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,13 @@ def attempts(events: Sequence[h.AnyEvent]) -> tuple[AttemptRow, ...]:
     return tuple(_attempt_row(clock, start) for start in clock.of(h.AttemptStarted))
 
 
+def _by(events: Iterable[E], key: Callable[[E], K]) -> dict[K, list[E]]:
+    found: dict[K, list[E]] = defaultdict(list)
+    for event in events:
+        found[key(event)].append(event)
+    return found
+
+
 class _Clock:
     """The events by type, and the second at which each happened."""
 
@@ -123,10 +132,21 @@ class _Clock:
         # the inquest, not the experiment
         after = (h.LeakCheck, h.CheckpointProbed, h.LogRecord, h.ReferenceRun)
         self.end_s = max((self.s(event) for event in events if not isinstance(event, after)), default=0.0)
-        self.steps: dict[tuple[int, int, int], list[h.Stepped]] = defaultdict(list)
-        for step in self.of(h.Stepped):
-            self.steps[step.term, step.attempt, step.rank].append(step)
+        self.steps = _by(self.of(h.Stepped), lambda e: (e.term, e.attempt, e.rank))
         self.ends = {(e.term, e.attempt): e for e in self.of(h.AttemptEnded)}
+        # of two starts of one attempt the first
+        self.starts = {(e.term, e.attempt): e for e in reversed(self.of(h.AttemptStarted))}
+        self.left = {e.node_id: e for e in self.of(h.NodeLeft)}
+        self.joined = _by(self.of(h.NodeJoined), lambda e: e.node_id)
+        self.quarantined = _by(self.of(h.NodeQuarantined), lambda e: e.node_id)
+        self.workers_of = _by(self.of(h.WorkerStarted), lambda e: e.node_id)
+        self.finished = _by(self.of(h.WorkerFinished), lambda e: (e.term, e.attempt, e.rank))
+        self.killed = _by((e for e in self.of(h.FaultInjected) if _kills(e)), lambda e: e.attempt)
+
+    def touched(self) -> set[str]:
+        """The nodes that a fault hit, that left or that were quarantined."""
+        hit = {node for e in self.of(h.FaultInjected) for node in e.nodes}
+        return {e.node_id for e in self.of(h.NodeJoined) if e.node in hit} | set(self.left) | set(self.quarantined)
 
     def of(self, kind: type[E]) -> list[E]:
         return self._by_type[kind]
@@ -265,26 +285,34 @@ def _commits(clock: _Clock) -> Lane:
 
 
 def _nodes(clock: _Clock) -> list[Lane]:
-    """Every node that joined, and every other node that a worker says it ran on (under its Ray id)."""
+    """Every node that joined, and every other node that a worker says it ran on (under its Ray id). Of a large cluster
+    the first MAX_NODES, those first that something happened to; the last lane says how many are left out."""
     numbers = {e.node_id: e.node for e in clock.of(h.NodeJoined)}
-    hosts = dict.fromkeys([*numbers, *(e.node_id for e in clock.of(h.WorkerStarted))])
+    hosts = list(dict.fromkeys([*numbers, *clock.workers_of]))
     labels = {node_id: f"node {numbers[node_id]}" if node_id in numbers else node_id[:8] for node_id in hosts}
-    return [_node(clock, label, node_id) for node_id, label in labels.items()]
+    drawn = hosts
+    if len(hosts) > MAX_NODES:
+        touched = clock.touched()
+        most_telling = set(sorted(hosts, key=lambda node_id: node_id not in touched)[:MAX_NODES])
+        drawn = [node_id for node_id in hosts if node_id in most_telling]
+    lanes = [_node(clock, labels[node_id], node_id) for node_id in drawn]
+    if len(drawn) < len(hosts):
+        more = f"{len(hosts) - len(drawn)} more nodes are not drawn"
+        lanes.append(Lane("", "node", (Span(0.0, clock.end_s, "mute", more, f"{more}: the history has them"),)))
+    return lanes
 
 
 def _node(clock: _Clock, label: str, node_id: str) -> Lane:
-    left = {e.node_id: clock.s(e) for e in clock.of(h.NodeLeft)}
     alive = [
         Span(
             clock.s(e),
-            left.get(node_id, clock.end_s),
+            clock.s(clock.left[node_id]) if node_id in clock.left else clock.end_s,
             "alive",
             "",
             f"{label} alive in Ray's view ({node_id[:8]})",
             record=clock.line(e),
         )
-        for e in clock.of(h.NodeJoined)
-        if e.node_id == node_id
+        for e in clock.joined[node_id]
     ]
     alive += [
         Span(
@@ -295,15 +323,16 @@ def _node(clock: _Clock, label: str, node_id: str) -> Lane:
             f"{label} quarantined for {e.until_s - e.at_s:.0f} s: it failed {e.failures} times",
             record=clock.line(e),
         )
-        for e in clock.of(h.NodeQuarantined)
-        if e.node_id == node_id
+        for e in clock.quarantined[node_id]
     ]
-    workers = [e for e in clock.of(h.WorkerStarted) if e.node_id == node_id]
+    workers = clock.workers_of[node_id]
+    ranks: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for worker in workers:
+        ranks[worker.term, worker.attempt].append(worker.rank)
     spans: list[Span] = []
     marks: list[Mark] = []
     for worker in workers:
-        peers = sorted(e.rank for e in workers if (e.term, e.attempt) == (worker.term, worker.attempt))
-        span = _worker(clock, worker, peers.index(worker.rank))
+        span = _worker(clock, worker, sorted(ranks[worker.term, worker.attempt]).index(worker.rank))
         spans.append(span)
         marks += _steps(clock, worker, span.row)
     return Lane(label, "node", (*alive, *spans), tuple(marks))
@@ -312,14 +341,9 @@ def _node(clock: _Clock, label: str, node_id: str) -> Lane:
 def _worker(clock: _Clock, worker: h.WorkerStarted, row: int) -> Span:
     """A worker's life: until it finished, was hit, or its attempt was over."""
     key = (worker.term, worker.attempt)
-    start = next((e for e in clock.of(h.AttemptStarted) if (e.term, e.attempt) == key), None)
-    ends = [clock.end_of(start) if start else clock.end_s]
-    ends += [
-        clock.s(e)
-        for e in clock.of(h.FaultInjected)
-        if e.attempt == worker.attempt and worker.rank in e.ranks and _kills(e)
-    ]
-    ends += [clock.s(e) for e in clock.of(h.WorkerFinished) if (e.term, e.attempt, e.rank) == (*key, worker.rank)]
+    ends = [clock.end_of(clock.starts[key]) if key in clock.starts else clock.end_s]
+    ends += [clock.s(e) for e in clock.killed[worker.attempt] if worker.rank in e.ranks]
+    ends += [clock.s(e) for e in clock.finished[*key, worker.rank]]
     tip = f"rank {worker.rank} of {worker.world_size}, attempt {worker.attempt}, pid {worker.pid}"
     end = max(min(ends), clock.s(worker))
     kind = f"worker parity-{worker.attempt % 2}"

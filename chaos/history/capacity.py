@@ -56,18 +56,20 @@ def _room(history: History, tier: str) -> list[tuple[float, int]]:
             resting[event.node] += -1 if event.over else 1
         elif isinstance(event, NodeJoined):
             if event.tier == tier or not tier:
-                nodes.add(event.node)
+                nodes |= {event.node} - left
                 shown.add(event.node)
                 slices[event.node] = event.slice
         elif isinstance(event, NodeLeft):
-            gone.add(event.node)
             left.add(event.node)
+            nodes.discard(event.node)
             shown.discard(event.node)
         elif isinstance(event, FaultHealed):
-            gone -= thawed.get(event.fault, set()) - left
-        else:
+            gone -= thawed.get(event.fault, set())
+        elif may_return(event.name):
             gone.update(event.nodes)
-            left.update(event.nodes if not may_return(event.name) else ())
+        else:
+            left.update(event.nodes)
+            nodes.difference_update(event.nodes)
         sound = nodes - gone - {node for node, rests in resting.items() if rests}
         there = _in_whole_slices(sound, shown, slices, hosts) if hosts else len(sound)
         levels.append((event.at_s, min(most, there)))

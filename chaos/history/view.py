@@ -7,7 +7,7 @@ closer than CLOCK_SKEW_S.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -49,7 +49,7 @@ from shaketable.chaos.plan import Configuration, Expect
 
 CLOCK_SKEW_S = 0.5
 # clusters on which everybody reads the same clock
-ONE_CLOCK = ("simulated", "local", "processes")
+ONE_CLOCK = ("simulated", "local", "processes", "containers")
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -200,6 +200,11 @@ class History:
         found: T = self._derived[make]
         return found
 
+    def node_ids(self, numbers: Iterable[int]) -> set[str]:
+        """Those that Ray gave the nodes with the harness's numbers."""
+        known = self.once(_ids_by_number)
+        return {node_id for number in numbers for node_id in known.get(number, ())}
+
     def driver_life_of(self, event: Event | None) -> DriverLife | None:
         """Whose event it is: the life with the writer's pid, else the latest one before it."""
         if event is None:
@@ -315,6 +320,13 @@ def report_index(step: Stepped) -> int:
 
 
 # ---- how it is indexed ---------------------------------------------------------------------------------------
+
+
+def _ids_by_number(history: History) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for node in history.nodes:
+        found.setdefault(node.node, []).append(node.node_id)
+    return found
 
 
 def _is_ours(job: str, name: str) -> bool:

@@ -82,6 +82,8 @@ class _Draft:
     alive: set[int] = field(default_factory=set)
     # the last number given
     numbers: int = 0
+    # not of the trace: nodes that stay while it has none
+    kept: int = 0
     initial: int = 0
     peak: int = 0
     adds: int = 0
@@ -111,12 +113,12 @@ class _Draft:
             self._join(change)
         for name in _never_added(self.later, set(self.named)):
             self.named[name] = self._new()
-        missing = 1 - self._fewest()
-        for _ in range(missing):
+        self.kept = max(1 - self._fewest(), 0)
+        for _ in range(self.kept):
             self._new()
-        if missing > 0:
+        if self.kept:
             self.notes.append(
-                f"at some time the trace has no node, so {missing} more {'is' if missing == 1 else 'are'} added"
+                f"at some time the trace has no node, so {self.kept} more {'is' if self.kept == 1 else 'are'} added"
             )
         self.initial = self.peak = len(self.alive)
 
@@ -213,8 +215,8 @@ class _Draft:
         if len(self.faults) > MAX_FAULTS:
             yield f"{len(self.faults)} changes; an experiment has at most {MAX_FAULTS}: shorten the trace"
         most, kind = (MAX_SIMULATED_NODES, "simulated") if self.simulated else (MAX_NODES, "local")
-        if self.peak > most:
-            yield f"{self.peak} nodes at a time; a {kind} cluster has at most {most}: remove some"
+        if self.peak - self.kept > most:
+            yield f"{self.peak - self.kept} nodes at a time; a {kind} cluster has at most {most}: remove some"
         if steps > MAX_STEPS:
             yield f"at this scale it takes {steps * self.step_s / 60:.0f} min; give a larger --scale, or none"
 

@@ -190,7 +190,7 @@ def _no_attempt(history: History, fault: FaultInjected) -> str:
 def _idle(history: History, fault: FaultInjected) -> bool:
     """Whether an attempt was running then, and on other nodes. Between two attempts the next may need every node."""
     attempt = history.attempt_at(fault.at_s)
-    hit = {node.node_id for node in history.nodes if node.node in fault.nodes}
+    hit = history.node_ids(fault.nodes)
     return attempt is not None and hit.isdisjoint(node for _, node in attempt.start.members)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -75,14 +75,19 @@ def recoveries(history: History) -> tuple[Recovery, ...]:
 def backs(history: History) -> Iterator[tuple[FaultInjected, Stepped | None]]:
     """Each fault that takes something away, with the step that says that the run was back."""
     healed = {event.fault for event in history.all(FaultHealed)}
+    first = [(attempt.begin_s, step) for attempt in history.attempts if (step := _first_step(attempt)) is not None]
     for fault in history.all(FaultInjected):
         if kind_of(fault.name).loss == "nothing":
             continue
-        after = [attempt for attempt in history.attempts if attempt.begin_s > fault.at_s]
-        steps = [step for attempt in after for steps in attempt.steps.values() for step in steps]
+        after = [step for begin_s, step in first if begin_s > fault.at_s]
         # one who was stopped for a while may go on as if nothing had been
         passed = may_pass(fault.name) and fault.fault in healed
-        yield fault, None if passed else min(steps, key=lambda step: step.at_s, default=None)
+        yield fault, None if passed else min(after, key=lambda step: step.at_s, default=None)
+
+
+def _first_step(attempt: Attempt) -> Stepped | None:
+    steps = (step for steps in attempt.steps.values() for step in steps)
+    return min(steps, key=lambda step: step.at_s, default=None)
 
 
 def recovery_s(history: History) -> float | None:
@@ -131,9 +136,7 @@ def _parts(history: History, fault: FaultInjected, back: Stepped) -> dict[str, f
     place = (back.term, back.attempt)
     marks = [
         _noticed_s(history, fault),
-        _last_s(history.all(AttemptStarted), place),
-        _last_s(history.all(WorkerStarted), place),
-        _last_s(history.all(Resumed), place),
+        *(history.once(last_s).get(place) for last_s in (_last_began, _last_started, _last_resumed)),
         back.at_s,
     ]
     moments = [fault.at_s]
@@ -150,8 +153,27 @@ def _noticed_s(history: History, fault: FaultInjected) -> float | None:
     return min((event.at_s for event in signs if event.at_s >= fault.at_s), default=None)
 
 
-def _last_s(events: list[AttemptStarted] | list[WorkerStarted] | list[Resumed], place: tuple[int, int]) -> float | None:
-    return max((event.at_s for event in events if (event.term, event.attempt) == place), default=None)
+def _last_began(history: History) -> dict[tuple[int, int], float]:
+    return _last_s(history.all(AttemptStarted))
+
+
+def _last_started(history: History) -> dict[tuple[int, int], float]:
+    return _last_s(history.all(WorkerStarted))
+
+
+def _last_resumed(history: History) -> dict[tuple[int, int], float]:
+    return _last_s(history.all(Resumed))
+
+
+def _last_s(
+    events: Sequence[AttemptStarted] | Sequence[WorkerStarted] | Sequence[Resumed],
+) -> dict[tuple[int, int], float]:
+    """By term and attempt."""
+    found: dict[tuple[int, int], float] = {}
+    for event in events:
+        place = (event.term, event.attempt)
+        found[place] = max(found.get(place, event.at_s), event.at_s)
+    return found
 
 
 # ---- what was lost -------------------------------------------------------------------------------------------

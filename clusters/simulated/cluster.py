@@ -7,7 +7,7 @@ What Ray does to a node (how late it notices, when a draining one leaves, that a
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
 from shaketable.clusters.protocol import ClusterError, Node
@@ -17,6 +17,9 @@ from shaketable.clusters.slice_states import slice_name
 
 # states of a slice that no host that joins makes good
 _ODD = ("topology", "foreign", "duplicate", "busy", "sick")
+
+# nodes that Ray lists after their death (maximum_gcs_dead_node_cached_count)
+MOST_DEAD = 1000
 
 
 class SimulatedCluster:
@@ -48,7 +51,11 @@ class SimulatedCluster:
         self._waiting: dict[int, Lease] = {}
         # for certain nodes
         self._wishes: dict[int, Lease] = {}
-        self._watchers: list[Callable[[], None]] = []
+        # with when each looks next
+        self._watchers: dict[Callable[[], None], float] = {}
+        # Ray's view: those alive, and the dead that it still lists
+        self._shown: dict[int, SimulatedNode] = {}
+        self._listed_dead: deque[int] = deque()
         self._placing = False
         # counts the changes of Ray's view
         self.view = 0
@@ -80,6 +87,10 @@ class SimulatedCluster:
 
     def all_nodes(self) -> Iterable[SimulatedNode]:
         return self._nodes.values()
+
+    def shown_nodes(self) -> Iterable[SimulatedNode]:
+        """What Ray lists: the nodes that are alive, and the last MOST_DEAD that died."""
+        return self._shown.values()
 
     def at(self, number: int) -> SimulatedNode:
         try:
@@ -197,13 +208,21 @@ class SimulatedCluster:
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
         """`changed` is called a moment after every change of Ray's view; returns what ends that."""
-        self._watchers.append(changed)
-        return lambda: self._watchers.remove(changed)
+        self._watchers[changed] = -1.0
+
+        def end() -> None:
+            del self._watchers[changed]
+
+        return end
 
     def _view_changed(self) -> None:
         self.view += 1
-        for watcher in self._watchers:
-            self._timeline.later(self.draw(self._behaviour.view), watcher)
+        for watcher, looks_s in self._watchers.items():
+            delay_s = self.draw(self._behaviour.view)
+            # who looks before that anyway sees it too
+            if not self._timeline.now <= looks_s <= self._timeline.now + delay_s:
+                self._watchers[watcher] = self._timeline.now + delay_s
+                self._timeline.later(delay_s, watcher)
         self._place_soon()
 
     def _give_up(self, node: SimulatedNode, count: int) -> None:
@@ -215,10 +234,16 @@ class SimulatedCluster:
         if node.seen == "dead":
             return
         node.seen = "dead"
+        self._list_dead(node)
         lease = node.lease
         if lease is not None and not lease.given_back and not lease.wanted:
             self._unplace(lease)
         self._view_changed()
+
+    def _list_dead(self, node: SimulatedNode) -> None:
+        self._listed_dead.append(node.number)
+        if len(self._listed_dead) > MOST_DEAD:
+            del self._shown[self._listed_dead.popleft()]
 
     # ---- the life of a node
 
@@ -231,7 +256,7 @@ class SimulatedCluster:
             group, place = instead_of.group, instead_of.place
             tier = tier or instead_of.tier
         node = SimulatedNode(number, f"{number:04x}" * 14, group, place, tier=tier)
-        self._nodes[number] = node
+        self._nodes[number] = self._shown[number] = node
         if self._slices is not None:
             self._label(node, self._slices)
         self._free[node.group] = None

@@ -18,6 +18,8 @@ MOST_POINTS = 1000
 # of a metric that is a loss, most telling first
 LOSSES = ("loss", "train_loss", "training_loss")
 Point = tuple[float, float | None]
+# report index, second of the history's clock
+Done = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +45,34 @@ class Series:
 def series(history: History) -> Series:
     zero_s = min((event.at_s for event in history.events), default=0.0)
     name = _loss_name(history)
-    rate = [point for attempt in history.attempts for point in (*_rate(attempt, zero_s), _gap(attempt, zero_s))]
-    loss = [point for attempt in history.attempts for point in (*_loss(attempt, name, zero_s), _gap(attempt, zero_s))]
+    courses = [(attempt, done(attempt)) for attempt in history.attempts]
+    rate: list[Point] = []
+    loss: list[Point] = []
+    for attempt, steps in courses:
+        gap = _gap(attempt, steps, zero_s)
+        rate += [*_rate(steps, zero_s), gap]
+        loss += [*_loss(attempt, name, zero_s), gap]
     drawn = any(value is not None for _, value in loss)
-    shades = tuple(_shade(history, fault, zero_s) for fault in history.all(FaultInjected))
+    first = [(attempt.begin_s, steps[0][1]) for attempt, steps in courses if steps]
+    shades = tuple(_shade(history, fault, first, zero_s) for fault in history.all(FaultInjected))
     return Series(_thinned(rate), _thinned(loss) if drawn else (), name if drawn else "", shades)
 
 
-def done(attempt: Attempt) -> list[tuple[int, float]]:
+def done(attempt: Attempt) -> list[Done]:
     """(report index, second of the history's clock) of each step that every rank has recorded."""
     ranks = [{report_index(step): step.at_s for step in steps} for steps in attempt.steps.values()]
     whole = set.intersection(*map(set, ranks)) if ranks else set()
     return sorted((index, max(rank[index] for rank in ranks)) for index in whole)
 
 
-def _rate(attempt: Attempt, zero_s: float) -> Iterator[Point]:
-    for (before, before_s), (index, at_s) in pairwise(done(attempt)):
+def _rate(steps: Sequence[Done], zero_s: float) -> Iterator[Point]:
+    for (before, before_s), (index, at_s) in pairwise(steps):
         if at_s > before_s:
             yield at_s - zero_s, (index - before) / (at_s - before_s)
 
 
-def _gap(attempt: Attempt, zero_s: float) -> Point:
-    last_s = max((at_s for _, at_s in done(attempt)), default=attempt.begin_s)
+def _gap(attempt: Attempt, steps: Sequence[Done], zero_s: float) -> Point:
+    last_s = max((at_s for _, at_s in steps), default=attempt.begin_s)
     return last_s - zero_s + 1e-6, None
 
 
@@ -91,11 +99,11 @@ def _number(metrics: Mapping[str, Any] | None, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _shade(history: History, fault: FaultInjected, zero_s: float) -> Shade:
+def _shade(history: History, fault: FaultInjected, first: Sequence[tuple[float, float]], zero_s: float) -> Shade:
+    """`first` are the beginning and the first step of each attempt that trained."""
     ends = [event.at_s for event in history.all(FaultHealed) if event.fault == fault.fault]
     if not ends:
-        later = (attempt for attempt in history.attempts if attempt.begin_s >= fault.at_s)
-        ends = [at_s for attempt in later for _, at_s in done(attempt)[:1]]
+        ends = [step_s for begin_s, step_s in first if begin_s >= fault.at_s]
     return Shade(fault.at_s - zero_s, min(ends, default=fault.at_s) - zero_s, fault.name)
 
 

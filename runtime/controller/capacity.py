@@ -47,6 +47,8 @@ class Capacity:
         # in Ray's last view
         self._present: set[str] = set()
         self._on: dict[str, dict[UnitId, Unit]] = {}
+        # units on nodes that are unusable
+        self._on_unusable: dict[UnitId, Unit] = {}
         self._dead: set[str] = set()
         self._owner: dict[AgentId, Unit] = {}
         self._warm_on: dict[str, set[AgentId]] = {}
@@ -85,8 +87,7 @@ class Capacity:
         return tuple(sorted(among.keys() & self._unusable, key=among.__getitem__))
 
     def unusable_units(self) -> list[Unit]:
-        found = {number: unit for node in self._unusable for number, unit in self._on.get(node, {}).items()}
-        return [found[number] for number in sorted(found)]
+        return [self._on_unusable[number] for number in sorted(self._on_unusable)]
 
     def units_lost_for_good(self) -> list[Unit]:
         """Broken for good: a node under each is dead."""
@@ -158,12 +159,14 @@ class Capacity:
     def seen(self, nodes: Iterable[NodeView]) -> list[AgentId]:
         """Ray's newer view. Its *dead* is final and clears suspicion: node ids never return. Who answered from a node
         that has died is given back, to be told as lost."""
-        view = {node.node_id: self._with_notice(node) for node in nodes}
-        changed = {name: node for name, node in view.items() if self._differs(node)}
-        gone = self._present - view.keys()
+        # most are the very ones of the view before
+        told = {node.node_id: node for node in nodes}
+        newer = (self._with_notice(node) for name, node in told.items() if self.nodes.get(name) is not node)
+        changed = {node.node_id: node for node in newer if self.nodes.get(node.node_id) != node}
+        gone = self._present - told.keys()
         changed.update({name: self._with_notice(NodeView(name, alive=False)) for name in gone})
         self.nodes.update(changed)
-        self._present = set(view)
+        self._present = set(told)
         died = {name for name, node in changed.items() if not node.alive} - self._dead
         self._dead |= died
         self.suspects -= died
@@ -201,10 +204,6 @@ class Capacity:
             return node
         return NodeView(node.node_id, node.alive, draining=True, drain_deadline_s=known.drain_deadline_s)
 
-    def _differs(self, node: NodeView) -> bool:
-        known = self.nodes.get(node.node_id)
-        return known is not node and known != node
-
     def _put_on(self, unit: Unit, node_ids: Iterable[str]) -> None:
         """These nodes, and no others, are under the unit."""
         for node_id in unit.nodes:
@@ -213,6 +212,7 @@ class Capacity:
             if not there:
                 del self._on[node_id]
         unit.nodes, unit.unusable, unit.unavailable, unit.dead = {}, 0, 0, 0
+        self._on_unusable.pop(unit.number, None)
         for node_id in node_ids:
             self._add_node(unit, node_id)
 
@@ -221,7 +221,9 @@ class Capacity:
             return
         unit.nodes[node_id] = None
         self._on.setdefault(node_id, {})[unit.number] = unit
-        unit.unusable += node_id in self._unusable
+        if node_id in self._unusable:
+            unit.unusable += 1
+            self._on_unusable[unit.number] = unit
         unit.unavailable += node_id in self._unavailable
         unit.dead += node_id in self._dead
 
@@ -240,5 +242,9 @@ class Capacity:
         for unit in self._on.get(node_id, {}).values():
             self.unit_index.remove(unit)
             unit.unusable += more_unusable
+            if unit.unusable:
+                self._on_unusable[unit.number] = unit
+            else:
+                self._on_unusable.pop(unit.number, None)
             unit.unavailable += more_unavailable
             self.unit_index.add(unit)

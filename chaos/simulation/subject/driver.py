@@ -20,6 +20,7 @@ from shaketable.chaos.simulation.subject.process import Process, own
 from shaketable.chaos.simulation.subject.world import EPOCH_S, World, Writer
 from shaketable.chaos.subjects.bundled.log_observer import LogObserver
 from shaketable.clusters.protocol import TIER_LABEL
+from shaketable.clusters.simulated.nodes import SimulatedNode
 from shaketable.runtime.checkpoints.garbage import orphans
 from shaketable.runtime.controller import Controller, Settings, State
 from shaketable.runtime.controller import events as ev
@@ -66,6 +67,7 @@ class SimulatedDriver:
         self._ranks: dict[int, int] = {}
         self._view: tuple[tuple[ev.NodeView, ...], tuple[str, ...]] = (), ()
         self._looked_at = -1
+        self._views: dict[str, ev.NodeView] = {}
         self._unwatch: Callable[[], None] = lambda: None
         self._signal = 0
         self._group: WorkerGroup | None = None
@@ -244,14 +246,23 @@ class SimulatedDriver:
 
     def _seen(self) -> tuple[tuple[ev.NodeView, ...], tuple[str, ...]]:
         """The nodes, and why slices that there are do not count."""
-        view = tuple(
-            ev.NodeView(
-                node.node_id, node.seen == "alive", node.seen_draining, node.deadline_s if node.seen_draining else 0.0
-            )
-            for node in self.world.cluster.all_nodes()
-        )
+        view = tuple(map(self._as_seen, self.world.cluster.shown_nodes()))
         slices = self.leases.slices
         return view, () if slices is None else slices.reasons()
+
+    def _as_seen(self, node: SimulatedNode) -> ev.NodeView:
+        """The very one of the view before where nothing has changed."""
+        alive, draining = node.seen == "alive", node.seen_draining
+        deadline_s = node.deadline_s if draining else 0.0
+        known = self._views.get(node.node_id)
+        if (
+            known is None
+            or known.alive is not alive
+            or known.draining is not draining
+            or known.drain_deadline_s != deadline_s
+        ):
+            known = self._views[node.node_id] = ev.NodeView(node.node_id, alive, draining, deadline_s)
+        return known
 
     @own
     def on_time(self, timer: ev.Timer, mark: int) -> None:

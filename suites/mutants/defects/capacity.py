@@ -120,3 +120,12 @@ def released_while_in_use(model: Any) -> None:
 def backoff_never_ends(core: Any) -> None:
     """the pause before the next attempt never ends"""
     replace_item(core.TIMERS, "backoff", lambda original: lambda m: None)
+
+
+@defect(
+    "controller.handlers.hosts",
+    tests="runtime/test_controller_votes.py::test_a_node_that_starts_no_agents_is_avoided_for_a_while",
+)
+def a_node_that_starts_nothing_tried_for_ever(hosts: Any) -> None:
+    """a node that starts no agents is asked for the next one like any other"""
+    replace(hosts, "_avoid", lambda original: lambda m, nodes: None)

@@ -36,6 +36,8 @@ from shaketable.chaos.simulation.subject.driver import SimulatedDriver
 from shaketable.chaos.simulation.subject.run import SimulatedRun
 from shaketable.chaos.simulation.subject.world import Chance, Pace
 from shaketable.chaos.verdict.judge import judge
+from shaketable.clusters.simulated.cluster import MOST_DEAD, SimulatedCluster
+from shaketable.clusters.simulated.virtual_time import Timeline
 from shaketable.runtime.controller import events as ev
 from shaketable.suites.gate.catalogue import catalogue
 
@@ -61,18 +63,32 @@ def test_an_experiment_file_comes_to_the_same_verdict_in_simulation(path: Path) 
 
 def test_only_what_needs_real_processes_is_not_simulated() -> None:
     names = {entry.name for entry in catalogue()} - {path.stem for path in SIMULATED}
-    assert names == {entry.name for entry in catalogue() if "processes" in entry.tags}
-    assert names == {"torch-ddp-worker-crash", "jax-worker-crash", "jax-slice-host-sigkill"}
+    assert names == {entry.name for entry in catalogue() if {"processes", "apart"} & set(entry.tags)}
+    apart = {"partition-worker", "half-open", "slow-network", "oom-kill", "disk-full"}
+    assert names == {"torch-ddp-worker-crash", "jax-worker-crash", "jax-slice-host-sigkill"} | apart
+
+
+def test_ray_lists_its_last_thousand_dead_and_one_look_sees_what_happened_before_it() -> None:
+    timeline, looks = Timeline(), []
+    cluster = SimulatedCluster(timeline, random.Random(1), MOST_DEAD + 3)
+    cluster.watch(lambda: looks.append(cluster.view))
+    for number in range(1, MOST_DEAD + 3):
+        cluster.kill(number)
+    timeline.run(100.0, lambda: False)
+    shown = list(cluster.shown_nodes())
+    assert len(shown) == MOST_DEAD + 1 and [node.number for node in shown if node.seen == "alive"] == [MOST_DEAD + 3]
+    assert len(looks) < cluster.view / 2 and looks[-1] == cluster.view
 
 
 def test_every_fault_has_its_counterpart_in_simulation() -> None:
-    for fault in FAULTS.values():
+    """But for what needs machines that are apart: see test_faults_apart.py."""
+    for fault in (fault for fault in FAULTS.values() if not fault.apart):
         assert fault.inject_simulated is not Fault.inject_simulated, fault.name
         assert fault.observe_simulated is not Fault.observe_simulated, fault.name
 
 
 def test_one_seed_gives_one_history_byte_for_byte() -> None:
-    for number in range(80):
+    for number in range(30):
         schedule = draw.draw(7, number)
         assert told(play(schedule.plan, schedule.disturbances)) == told(play(schedule.plan, schedule.disturbances)), (
             number

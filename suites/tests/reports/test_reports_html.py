@@ -19,7 +19,7 @@ from shaketable.reports.goodput import goodput
 from shaketable.reports.html import render
 from shaketable.reports.landed import landed
 from shaketable.reports.results import Result, Run
-from shaketable.reports.timeline import Timeline, attempts, timeline
+from shaketable.reports.timeline import MAX_NODES, Timeline, attempts, timeline
 from shaketable.suites.tests.rigs import recorded
 from shaketable.suites.tests.rigs.story import Story
 
@@ -108,6 +108,15 @@ def test_every_node_has_a_lane_and_a_lost_one_ends() -> None:
     assert [label for label in lanes if label.startswith("node")] == ["node 1", "node 2", "node 3", "node 4"]
     alive = next(span for span in lanes["node 2"].spans if span.kind == "alive")
     assert round(alive.end_s, 3) == 4.0
+
+
+def test_of_a_large_cluster_the_nodes_that_something_happened_to_are_drawn() -> None:
+    """And one lane says how many are not."""
+    joined = [h.NodeJoined(writer="harness", seq=n, at_s=0.0, node=n, node_id=f"{n:04x}" * 14) for n in range(1, 201)]
+    left = h.NodeLeft(writer="harness", seq=201, at_s=9.0, node=190, node_id=f"{190:04x}" * 14)
+    lanes = [lane for lane in drawn([*joined, left]).lanes if lane.kind == "node"]
+    assert [lane.label for lane in lanes[:-1]] == [f"node {n}" for n in (*range(1, MAX_NODES), 190)]
+    assert lanes[-1].spans[0].label == f"{200 - MAX_NODES} more nodes are not drawn"
 
 
 def test_workers_that_share_a_node_have_rows_of_their_own() -> None:

@@ -238,8 +238,8 @@ PRICE = 0.3
 def day(folder: Path, nodes: int) -> tuple[Imported, History]:
     """Played."""
     text = json.dumps({"metadata": {"gap_seconds": 300}, "data": DAY})
-    # and one more, which stays while the trace has none
-    result = made(folder, text, scale=None, nodes=nodes - 1, notice=True, simulated=True, price=PRICE)
+    # one more stays while the trace has none
+    result = made(folder, text, scale=None, nodes=nodes, notice=True, simulated=True, price=PRICE)
     plan = result.made.plan
     return result, History(player.play(plan, arming.arm(plan)).events)
 
@@ -260,7 +260,13 @@ def check_day(result: Imported, history: History) -> None:
 def test_a_day_of_64_nodes_is_replayed_in_its_own_time_with_goodput_and_cost(tmp_path: Path) -> None:
     assert len(DAY) == 288
     result, history = day(tmp_path, 64)
-    assert max(attempt.world_size for attempt in history.attempts) == 64
+    assert max(attempt.world_size for attempt in history.attempts) == 65
+    check_day(result, history)
+
+
+def test_a_day_of_1024_nodes_is_replayed_with_goodput_and_cost(tmp_path: Path) -> None:
+    result, history = day(tmp_path, 1024)
+    assert max(attempt.world_size for attempt in history.attempts) == 1025
     check_day(result, history)
 
 
