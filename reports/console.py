@@ -129,6 +129,7 @@ class Console:
         self._running: dict[str, float] = {}
         self._told: dict[tuple[str, tuple[str, ...]], str] = {}
         self._lock = threading.Lock()
+        self._teller: threading.Thread | None = None
         self._live: Live | None = None
 
     def note(self, text: str) -> None:
@@ -181,7 +182,8 @@ class Console:
             return self
         if not self._tty:
             self._over.clear()
-            threading.Thread(target=self._tell, name="progress", daemon=True).start()
+            self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
+            self._teller.start()
         else:
             self._live = Live(
                 console=self._rich,
@@ -196,6 +198,9 @@ class Console:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        if self._teller is not None:
+            # nothing is told behind the end
+            self._teller.join()
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -123,7 +123,8 @@ class _Server:
                     self._fork(message.attempt, fds.pop())
 
     def _warm(self, message: msg.Warm) -> None:
-        sys.path[:] = message.sys_path
+        # what the driver has first, and what only this node has after it
+        sys.path[:] = dict.fromkeys([*message.sys_path, *sys.path])
         # before anything is imported that reads it
         os.environ.update(message.environment)
         for name in message.preload:

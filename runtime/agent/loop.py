@@ -79,8 +79,10 @@ class Server(Protocol):
 
 
 def start_server(fd: int, sys_path: Sequence[str]) -> Server:
-    """A fresh process, so that nothing of this one is in it. It talks over the socket `fd`."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys_path))}
+    """A fresh process, so that nothing of this one is in it. It talks over the socket `fd`. It imports from where the
+    driver does, and then from where this node does: on another machine things may lie elsewhere."""
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, dict.fromkeys([*sys_path, *own])))}
     return subprocess.Popen(
         [sys.executable, "-m", "shaketable.runtime.agent.forkserver", str(fd), str(os.getpid())],
         pass_fds=[fd],

@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -141,13 +142,21 @@ def kind_of_reason(reason: str) -> str:
 
 def _begin() -> None:
     """The parent hears Ctrl-C, and lets us finish; drivers are to hear it, so it is neither ignored nor blocked. What
-    is kept for the next play goes with us."""
+    is kept for the next play goes with us, and we go with a parent that is killed."""
+    threading.Thread(target=_follow_parent, name="follow-parent", daemon=True).start()
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     clusters = ClusterPool()
     multiprocessing.util.Finalize(None, clusters.close, exitpriority=10)
     _clusters.append(clusters)
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def play_one(schedule: Schedule, mutant: str) -> Play:

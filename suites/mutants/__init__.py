@@ -22,6 +22,7 @@ from shaketable.suites.mutants.defects import (  # noqa: F401  each registers it
     charging,
     committing,
     copying,
+    doors,
     ending,
     fencing,
     holding,

@@ -66,11 +66,11 @@ def _misfit(found: Finding) -> bool:
     return found.invariant == ITSELF and found.reason.startswith(NO_CHECK)
 
 
-def sight(name: str, seed: int, schedules: int) -> Sighted:
-    """Every invariant that fails in any of the schedules, not only the first of each."""
+def sight(name: str, seed: int, schedules: int, *, first: int = 1) -> Sighted:
+    """Every invariant that fails in any of the schedules from the `first` on, not only the first of each."""
     seen = Sighted(name, schedules)
     with applied(name):
-        for number in itertools.islice(numbers(name), schedules):
+        for number in itertools.islice(numbers(name), first - 1, schedules):
             seen.by.update(_failing(draw(seed, number)))
     return seen
 

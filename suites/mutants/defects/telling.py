@@ -97,3 +97,25 @@ def error_called_a_death(worker: Any) -> None:
         return failed
 
     replace(worker, "_failed", make)
+
+
+METRICS = "runtime/test_metrics.py::"
+
+
+@defect("log.metrics", tests=METRICS + "test_nan_comes_back_wherever_it_is")
+def nan_recorded_as_null(metrics: Any) -> None:
+    """a metric that is not a number is recorded as null"""
+
+    def make(original: Any) -> Any:
+        def recorded(value: Any, name: str) -> Any:
+            return None if isinstance(value, float) and value != value else original(value, name)
+
+        return recorded
+
+    replace(metrics, "_recorded", make)
+
+
+@defect("log.metrics", tests=METRICS + "test_what_would_not_come_back_is_refused_by_its_name")
+def any_report_is_recorded(metrics: Any) -> None:
+    """a report of a list, or of nothing, is sent to the driver as it is"""
+    replace(metrics, "encode", lambda original: lambda value: metrics.msgspec.json.encode(value))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import time
 from typing import Any
 
 from shaketable.suites.mutants.defining import defect, replace
@@ -37,3 +39,41 @@ def restored_without_momentum(session: Any) -> None:
         return get_checkpoint
 
     replace(session.Session, "get_checkpoint", make)
+
+
+@defect(
+    "agent.loop", tests="runtime/test_runtime_without_ray.py::test_a_broadcast_of_16_mib_takes_no_time_worth_mentioning"
+)
+def a_turn_for_each_buffer(agentloop: Any) -> None:
+    """what a socket does not take at once waits for a later turn of the agent's loop"""
+
+    def make(original: Any) -> Any:
+        def wait_to_write(self: Any, channel: Any) -> None:
+            if channel.unsent:
+                time.sleep(0.2)
+            original(self, channel)
+
+        return wait_to_write
+
+    replace(agentloop.AgentLoop, "_wait_to_write", make)
+
+
+@defect("transport.wire", tests="runtime/test_wire.py::test_a_channel_works_above_descriptor_1023")
+def no_descriptor_above_1023(wire: Any) -> None:
+    """a connection whose descriptor is above 1023 cannot be waited for"""
+
+    def make(original: Any) -> Any:
+        def poll(sock: Any, events: int, timeout_s: float | None) -> bool:
+            reading = [sock] if events & select.POLLIN else []
+            writing = [sock] if events & select.POLLOUT else []
+            return any(select.select(reading, writing, [], timeout_s))
+
+        return poll
+
+    replace(wire, "_poll", make)
+
+
+@defect("transport.messages", tests="runtime/test_wire.py::test_a_text_that_is_not_utf_8_travels_escaped")
+def only_utf_8_travels(messages: Any) -> None:
+    """a worker whose error is not UTF-8 cannot tell it"""
+    replace(messages, "encode", lambda original: lambda message: messages._encoder.encode(message))

@@ -13,6 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from shaketable.runtime.agent.loop import start_server
+from shaketable.runtime.transport import messages as msg
+from shaketable.runtime.transport import wire
+from shaketable.runtime.transport.wire import Channel
+
+READY_WITHIN_S = 60.0
 # An agent reduced to its process tree: a fork server, one worker, and a grandchild that has left the worker's session.
 _AGENT = """
 import os, pickle, subprocess, sys, json
@@ -159,3 +165,22 @@ def test_a_worker_that_finishes_leaves_no_grandchild(tmp_path: Path) -> None:
     tree.agent.kill()
     tree.agent.wait()
     wait_until(lambda: not tree.alive(), "the fork server is gone", 1.0)
+
+
+def test_a_fork_server_imports_what_only_its_own_node_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine the driver's folders may not be there."""
+    import shaketable
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(next(iter(shaketable.__path__))).parent))
+    ours, theirs = wire.pair()
+    server = start_server(theirs.fileno(), ["/nowhere"])
+    theirs.close()
+    forks = Channel(ours)
+    try:
+        forks.send(msg.Warm(preload=["shaketable.runtime.agent.worker"], sys_path=["/nowhere"]))
+        forks.wait(READY_WITHIN_S)
+        assert [type(message) for message in forks.receive()] == [msg.Ready]
+    finally:
+        ours.close()
+        server.kill()
+        server.wait(READY_WITHIN_S)

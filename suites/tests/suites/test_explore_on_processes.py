@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shaketable.chaos.experiment.file import load
-from shaketable.suites.command.commands import app
+from shaketable.suites.command.cli import application
 from shaketable.suites.exploring import processes
 from shaketable.suites.exploring.processes import kind_of_reason
 from shaketable.suites.tests.suites.test_cli_catalogue import shaketable
@@ -112,5 +112,36 @@ def test_reasons_are_counted_without_what_is_particular_to_one_play() -> None:
 @pytest.mark.parametrize("cluster", ["local", "kind"])
 def test_schedules_are_played_in_two_places_only(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "explore", lambda *_, **__: pytest.fail("it explores"))
-    done = CliRunner().invoke(app, ["explore", "--cluster", cluster, "--results", str(tmp_path)])
+    done = CliRunner().invoke(application(), ["explore", "--cluster", cluster, "--results", str(tmp_path)])
     assert done.exit_code == 2 and "--cluster" in done.output
+
+
+# says who plays, and plays on
+PARENT = """
+import os, time
+from shaketable.suites.exploring.processes import players
+
+if __name__ == "__main__":
+    with players(2) as there:
+        pids = [there.executor.submit(os.getpid).result()]
+        there.executor.submit(time.sleep, 600)
+        print(pids[0], flush=True)
+        time.sleep(600)
+"""
+
+
+def test_who_plays_goes_with_a_harness_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        try:
+            parent.stdout.readline()
+            there = psutil.Process(parent.pid).children(recursive=True)
+        finally:
+            parent.kill()
+    assert there
+    gone, alive = psutil.wait_procs(there, timeout=10)
+    for left in alive:
+        left.kill()
+    assert not alive, f"{alive} outlived the harness; {len(gone)} did not"

@@ -88,6 +88,7 @@ def test_a_resolved_file_says_all_that_is_particular_to_the_job_and_nothing_else
     said = file.dump(plan)["configuration"]
     assert {key: said.get(key) for key in configuration.OPTIONAL} == {
         "cwd": str(tmp_path),
+        "image": None,
         "step_key": "epoch",
         "metrics_tolerance": 0.1,
         "triggers_of": None,

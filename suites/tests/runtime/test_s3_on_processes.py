@@ -1,5 +1,6 @@
-"""A run in an object store on real Ray: through the fault gateway, with a fifth of all requests failing at random, it
-ends with the digest of the run without faults."""
+"""A run in an object store, with real driver, agents and workers: through the fault gateway, with a fifth of all
+requests failing at random, it ends with the digest of the run without faults. Whether Ray places the workers changes
+nothing about that. The gate has S3 on real Ray (`storage-throttled`)."""
 
 from __future__ import annotations
 
@@ -13,30 +14,33 @@ from typing import Any
 
 import pytest
 
-from shaketable.chaos.storage import server
 from shaketable.chaos.storage.gateway import Gateway
 from shaketable.chaos.storage.rules import Effect, Rule
+from shaketable.runtime import ElasticTrainer, FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+from shaketable.runtime.driver.process_placement import ProcessNodes
+from shaketable.suites.tests.rigs.process_runs import process_nodes
+from shaketable.suites.tests.rigs.read_back import read_result
 from shaketable.suites.tests.rigs.s3_rig import s3, s3_server
 
 __all__ = ["s3", "s3_server"]
-pytestmark = pytest.mark.xdist_group("s3-on-ray")
+pytestmark = pytest.mark.xdist_group("process-clusters")
 
 STEPS = 30
 
 
 @pytest.fixture(scope="module")
 def gateway(s3_server: str) -> Iterator[Gateway]:
-    """On the way to the server from every process of the Ray that is started here."""
-    import ray
+    """On the way to the server."""
+    with Gateway(s3_server) as gateway:
+        yield gateway
 
-    with Gateway(s3_server) as gateway, pytest.MonkeyPatch.context() as patch:
-        for name, value in {**server.KEYS, "AWS_ENDPOINT_URL": gateway.endpoint}.items():
-            patch.setenv(name, value)
-        ray.init(num_cpus=2, include_dashboard=False, configure_logging=False)
-        try:
-            yield gateway
-        finally:
-            ray.shutdown()
+
+@pytest.fixture
+def nodes(s3: str, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessNodes]:
+    """Two, that reach the storage through the gateway, as this process does from here on."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", gateway.endpoint)
+    with process_nodes(2) as nodes:
+        yield nodes
 
 
 def digest(step: int) -> int:
@@ -74,13 +78,9 @@ def train(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("share", [0.2])
 def test_a_fifth_of_all_requests_fails_and_the_digest_is_right(
-    s3: str, gateway: Gateway, share: float, monkeypatch: pytest.MonkeyPatch
+    s3: str, gateway: Gateway, nodes: ProcessNodes, share: float
 ) -> None:
-    from shaketable.runtime import ElasticTrainer, FailureConfig, RunConfig, ScalingConfig
-    from shaketable.suites.tests.rigs.read_back import read_result
-
     effects: tuple[Effect, ...] = ("slow_down", "internal_error", "reset", "lose_answer", "truncate_answer")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", gateway.endpoint)
     before = gateway.requests
     struck = [
         gateway.add(Rule(effect, probability=share / len(effects), seed=seed)) for seed, effect in enumerate(effects)
@@ -93,6 +93,7 @@ def test_a_fifth_of_all_requests_fails_and_the_digest_is_right(
             run_config=RunConfig(
                 "run", f"{s3}/runs", failure_config=FailureConfig(max_failures=1), storage_outage_s=120.0
             ),
+            nodes=nodes,
         ).fit()
         requests, hurt = gateway.requests - before, {each.rule.effect: each.done for each in struck}
         print("requests", requests, "hurt", hurt)
@@ -124,16 +125,13 @@ def hasty(config: dict[str, Any]) -> None:
 
 
 def test_training_goes_on_without_storage_until_too_much_is_staged(
-    s3: str, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    s3: str, gateway: Gateway, nodes: ProcessNodes
 ) -> None:
-    from shaketable.runtime import ElasticTrainer, RunConfig, TrainingFailedError
-
-    monkeypatch.setenv("AWS_ENDPOINT_URL", gateway.endpoint)
     away = gateway.add(Rule("outage", methods=("PUT",), key="*/checkpoints/*"))
     try:
         config = RunConfig("run", f"{s3}/runs", staging_bytes_max=5_500_000)
         with pytest.raises(TrainingFailedError, match="staging_bytes_max is 5500000") as failed:
-            ElasticTrainer(hasty, {}, run_config=config).fit()
+            ElasticTrainer(hasty, {}, run_config=config, nodes=nodes).fit()
     finally:
         gateway.remove(away)
     where = re.search(r"the files lie in (\S+) on", str(failed.value))
