@@ -64,14 +64,16 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types of the product and its tests (mypy, strict)."""
-    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", tools="types")
+    _install(
+        session, "chaos", "explore", "torch", "jax", "ray-train", "storage", "kubernetes", "containers", tools="types"
+    )
     session.run("mypy", "-p", "shaketable")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the project's own tests, with torch and jax. `nox -s tests -- -k words` runs some of them."""
-    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", tools="tests")
+    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", "kubernetes", tools="tests")
     limits = ["-n", TESTS_AT_ONCE, "--dist", "loadgroup", f"--timeout={TEST_TIMEOUT_S}"]
     _run(session, "pytest", *limits, *session.posargs)
 
@@ -86,7 +88,7 @@ def chaos(session: nox.Session) -> None:
 @nox.session
 def on_demand(session: nox.Session) -> None:
     """Run the tests that take a minute or more each: own jobs, Ray Train under the Recorder, the README's test."""
-    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", tools="tests")
+    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", "kubernetes", tools="tests")
     session.env["SHAKETABLE_ON_DEMAND"] = "1"
     _run(session, "pytest", "-m", "on_demand", f"--timeout={3 * TEST_TIMEOUT_S}", *session.posargs)
 
@@ -100,6 +102,35 @@ def minio(session: nox.Session) -> None:
     ]
     session.env["SHAKETABLE_MINIO"] = "1"
     _run(session, "pytest", *files, f"--timeout={TEST_TIMEOUT_S}", *session.posargs)
+
+
+@nox.session
+def kubernetes(session: nox.Session) -> None:
+    """Run the gate on pods (docs/kubernetes.md), or what is given after `--`. KUBECONFIG says where, and
+    SHAKETABLE_IMAGE with which image."""
+    lacking = [name for name in ("KUBECONFIG", "SHAKETABLE_IMAGE") if not os.environ.get(name)]
+    if lacking:
+        session.skip(f"{' and '.join(lacking)} not set: docs/kubernetes.md says how to get a cluster and an image")
+    _install(session, "chaos", "kubernetes")
+    image = os.environ["SHAKETABLE_IMAGE"]
+    _run(session, "shaketable", "run", "--cluster", "kuberay", "--image", image, *session.posargs)
+
+
+@nox.session
+def containers(session: nox.Session) -> None:
+    """Run the gate, and what only machines of their own show, on containers. Needs a container engine."""
+    _install(session, "chaos", "explore", "storage", "containers", tools="tests")
+    reason = session.run("python", "-m", "shaketable.clusters.containers.engine", silent=True)
+    if isinstance(reason, str) and reason.strip():
+        session.skip(reason.strip())
+    base = os.environ.get("SHAKETABLE_IMAGE_BASE")
+    _run(session, "shaketable", "image", "build", *(["--base", base] if base else []))
+    session.env["SHAKETABLE_ON_DEMAND"] = "1"
+    _run(
+        session, "pytest", "src/shaketable/suites/tests/clusters/test_containers.py", f"--timeout={2 * TEST_TIMEOUT_S}"
+    )
+    tags = ("--tag", "gate", "--tag", "apart", "--jobs", "1")
+    _run(session, "shaketable", "run", "--cluster", "containers", *(session.posargs or tags))
 
 
 @nox.session
@@ -122,7 +153,7 @@ def explore(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Check that every planted bug is caught. `nox -s mutants -- --simulated-only` needs no cluster."""
     # some are caught by tests of the project, and by jobs of torch and jax
-    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", tools="tests")
+    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", "kubernetes", tools="tests")
     _run(session, "python", "-m", "shaketable.suites.mutants", *session.posargs)
 
 

@@ -38,6 +38,9 @@ Trigger = dict[str, Any]
 
 # cluster: attach:10.0.0.1:6379
 ATTACH = "attach"
+# cluster: kuberay, kuberay:CONTEXT, kuberay:CONTEXT/NAMESPACE
+KUBERAY = "kuberay"
+CONTAINERS = "containers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class Configuration:
     chips_per_host: Chips = 4
     # What the cluster begins with; empty: the nodes make whole ones.
     slices: Annotated[tuple[SliceState, ...], Meta(description="a list such as [whole, half]")] = ()
+    # What nodes are started from where they are containers; empty: what `shaketable image build` has made.
+    image: str = ""
     # What only a job of one's own needs. A file that does not name these may still be given them on the command line.
     # Where a command runs, and where a function is imported from besides what is installed.
     cwd: str = ""
@@ -100,6 +105,21 @@ class Configuration:
         """The address of the existing cluster on which it runs; empty: on one of its own."""
         kind, _, address = self.cluster.partition(":")
         return address if kind == ATTACH else ""
+
+    @property
+    def kept_in(self) -> StorageKind:
+        """Where the run is kept. Pods and containers share no directory: there it is an object store."""
+        apart = self.on_pods or self.on_containers
+        return "s3" if apart and self.storage == "directory" else self.storage
+
+    @property
+    def on_pods(self) -> bool:
+        """The nodes are pods that KubeRay makes for the run."""
+        return self.cluster.partition(":")[0] == KUBERAY
+
+    @property
+    def on_containers(self) -> bool:
+        return self.cluster == CONTAINERS
 
     @property
     def hosts_per_slice(self) -> int:

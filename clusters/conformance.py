@@ -25,7 +25,8 @@ SEEN_S = 60.0
 DRAINED_S = 45.0
 GONE_S = 20.0
 FREED_S = 30.0
-LOOK_S = 0.05
+# a look at all processes of this machine takes 10 ms of CPU
+LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)

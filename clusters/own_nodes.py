@@ -4,7 +4,6 @@ signals that they get. A kind of cluster says how one is started, and how it is 
 from __future__ import annotations
 
 import signal
-import subprocess
 import threading
 import uuid
 from abc import abstractmethod
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from shaketable.clusters import fake_slices, marked
-from shaketable.clusters.protocol import ClusterError, Node, Shape
+from shaketable.clusters.protocol import ClusterError, Node, Shape, Unsupported
 from shaketable.clusters.slice_states import Slices, slice_name
 
 # where there is one, it hosts no worker
@@ -27,14 +26,26 @@ def put(path: Path, text: str) -> None:
     written.rename(path)
 
 
+class Started(Protocol):
+    """The first process of a node; `subprocess.Popen` is one."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+
 class OwnNode(Protocol):
     """`leaving`: told to go (SIGTERM, SIGKILL), so no longer in the harness's book."""
 
     number: int
     node_id: str
     mark: str
-    process: subprocess.Popen[bytes]
     leaving: bool
+
+    @property
+    def process(self) -> Started: ...
 
     def running(self) -> bool: ...
 
@@ -126,11 +137,23 @@ class OwnNodes(Generic[P]):
 
     # -- faults
 
+    def first_pid(self, number: int) -> int | None:
+        return self._worker(number).process.pid
+
+    def on_machine(self, number: int, command: Sequence[str]) -> str:
+        raise Unsupported(
+            f"node {number} is no machine of its own, with a network and a disk; use --cluster containers"
+        )
+
     def kill_process(self, node_id: str, pid: int) -> None:
         marked.send([pid], signal.SIGKILL)
 
     def process_gone(self, node_id: str, pid: int) -> bool:
         return marked.gone(pid)
+
+    def node_stopped(self, number: int) -> bool:
+        pids = self.pids(number)
+        return bool(pids) and all(map(marked.stopped, pids))
 
     def put_file(self, node_id: str, path: Path, text: str) -> None:
         """They share this machine's disk."""

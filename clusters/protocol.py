@@ -7,7 +7,7 @@ A node is named by the harness with a small number (0 is the head, which hosts n
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -121,6 +121,19 @@ class Cluster(Protocol):
     def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
         """Send `sig`. SIGTERM goes to the node's `ray start --block` alone (in production: drain, then exit);
         SIGKILL, SIGSTOP and SIGCONT go to every process of the node at once. Returns the pids signalled."""
+        ...
+
+    def node_stopped(self, number: int) -> bool:
+        """Every process of the node is stopped, and there is one."""
+        ...
+
+    def first_pid(self, number: int) -> int | None:
+        """Of the node's processes, the one that whoever started the node is the parent of; None: it cannot be seen."""
+        ...
+
+    def on_machine(self, number: int, command: Sequence[str]) -> str:
+        """Run a program as root on the node's own machine: its network, its memory, its disk. Returns what it has
+        printed. Raises ClusterError where it fails, Unsupported where a node is no machine of its own."""
         ...
 
     def kill_process(self, node_id: str, pid: int) -> None:

@@ -1,8 +1,9 @@
 """The process that cleans up when the harness cannot: killed, crashed, or out of memory.
 
 It holds the read end of a pipe whose write end only the harness has. When the pipe ends, however that came about, it
-kills every process that carries the cluster's mark and removes the cluster's directory. An ordinary teardown ends the
-same way, and then finds nothing to do. Standard library only, so that it is small and starts in milliseconds.
+kills every process that carries the cluster's mark, removes the cluster's directory, and runs the command that it was
+given as its last act. An ordinary teardown ends the same way, and then finds nothing to do. Standard library only, so
+that it is small and starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from shaketable.clusters import marked
 from shaketable.clusters.protocol import ClusterError
 
 LOOK_FOR_PARENT_S = 1.0
-END_S = 30.0
+LAST_ACT_S = 60.0
+END_S = 30.0 + LAST_ACT_S
 READY = b"ready\n"
 
 
 class Watchdog:
     """The harness's side: `Watchdog(mark, directory)` starts it, `close()` ends it and waits for its last look."""
 
-    def __init__(self, mark: str, directory: Path) -> None:
+    def __init__(self, mark: str, directory: Path, last_act: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-m", __name__, mark, str(directory)],
+            [sys.executable, "-S", "-m", __name__, mark, str(directory), *last_act],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd="/",
@@ -60,7 +63,9 @@ def _environment() -> dict[str, str]:
     import shaketable
 
     root = str(Path(next(iter(shaketable.__path__))).parent)
-    return {"PYTHONPATH": root, "PATH": os.environ.get("PATH", "")}
+    # and what a command needs that talks to a container engine
+    engine = {name: value for name, value in os.environ.items() if name.startswith("DOCKER_") or name == "HOME"}
+    return {**engine, "PYTHONPATH": root, "PATH": os.environ.get("PATH", "")}
 
 
 def _harness_lives(harness: int) -> bool:
@@ -69,7 +74,7 @@ def _harness_lives(harness: int) -> bool:
     return not readable and os.getppid() == harness
 
 
-def main(mark: str, directory: str) -> None:
+def main(mark: str, directory: str, *last_act: str) -> None:
     harness = os.getppid()
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
@@ -79,6 +84,8 @@ def main(mark: str, directory: str) -> None:
         pass
     marked.kill_all(mark)
     shutil.rmtree(directory, ignore_errors=True)
+    if last_act:
+        subprocess.run(last_act, stdin=subprocess.DEVNULL, timeout=LAST_ACT_S, check=False)
 
 
 if __name__ == "__main__":

@@ -20,18 +20,20 @@ from shaketable.chaos.exact import ExactConfig
 from shaketable.chaos.experiment import documents
 from shaketable.chaos.experiment.job_lookup import check_job
 from shaketable.chaos.job_kinds import is_bundled, is_command
-from shaketable.chaos.plan import ATTACH, OWN_JOB_KEYS, Configuration, Expect
+from shaketable.chaos.plan import ATTACH, KUBERAY, OWN_JOB_KEYS, Configuration, Expect
 from shaketable.clusters.protocol import AUTO
 
 # a variable may set these in a file that does not name them
-OPTIONAL = OWN_JOB_KEYS
+OPTIONAL = (*OWN_JOB_KEYS, "image")
 HINTS = fields_of(Configuration)
-CLUSTERS = ("local", "processes", "simulated")
+CLUSTERS = ("containers", "local", "processes", "simulated")
 # of this machine; in simulation there may be more
 MOST_REAL_NODES = 64
 JOB_CONFIGS: dict[str, type[ChainConfig | ExactConfig]] = {"hash_chain": ChainConfig, "jax_sharded": ExactConfig}
 _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
 _ATTACHED = re.compile(rf"{ATTACH}:({AUTO}|[\w.-]+:\d{{1,5}})")
+# a context may be called nearly anything; a namespace is a DNS label
+_ON_PODS = re.compile(rf"{KUBERAY}(:[^/\s]*(/[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?)?)?")
 
 
 def configuration(values: Mapping[str, Any], where: str = "configuration") -> Configuration:
@@ -100,6 +102,12 @@ def _check_cluster(cluster: str, where: str) -> None:
                 f"{where}: {cluster!r}: an existing cluster is named by the address of its GCS, for example"
                 " attach:10.0.0.1:6379 (`ray status` on its head says whether it is there), or on a node of it"
                 " attach:auto"
+            )
+    elif cluster.partition(":")[0] == KUBERAY:
+        if not _ON_PODS.fullmatch(cluster):
+            raise ExperimentError(
+                f"{where}: {cluster!r}: write kuberay, kuberay:CONTEXT or kuberay:CONTEXT/NAMESPACE (`kubectl config"
+                " get-contexts`)"
             )
     elif cluster not in CLUSTERS:
         raise ExperimentError(f"{where}: {cluster!r} is not known; {nearest(cluster, CLUSTERS)}")

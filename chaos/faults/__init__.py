@@ -40,6 +40,11 @@ from shaketable.chaos.faults.sigkill_agent import SigkillAgent
 from shaketable.chaos.faults.slow_worker import SlowWorker
 from shaketable.chaos.faults.freeze_controller import FreezeController
 from shaketable.chaos.faults.freeze_raylet import FreezeRaylet
+from shaketable.chaos.faults.partition_node import PartitionNode
+from shaketable.chaos.faults.unplug_node import UnplugNode
+from shaketable.chaos.faults.slow_network import SlowNetwork
+from shaketable.chaos.faults.oom_worker import OomWorker
+from shaketable.chaos.faults.fill_node_disk import FillNodeDisk
 # isort: on
 
 __all__ = ["FAULTS", "GROUP", "Fault", "Scene", "declared", "making_good"]

@@ -15,7 +15,7 @@ class AddNode(Fault):
     or, in slice number `slice` (from 0), one of the hosts that it lacks."""
 
     name, target_kind, makes_good = "add_node", "cluster", "node"
-    drawn = True
+    drawn, on_pods = True, True
 
     def __init__(self, slice: int | None = None, tier: str = "", count: int = 1) -> None:
         if count < 1:

@@ -17,9 +17,9 @@ def arm(plan: Plan) -> list[Armed]:
 def _armed(number: int, fault: FaultPlan, configuration: Configuration) -> Armed:
     where = f"fault {number} ({fault.name})"
     kind = FAULTS[fault.name]
-    if configuration.cluster != "simulated" and configuration.storage not in kind.storages:
+    if configuration.cluster != "simulated" and configuration.kept_in not in kind.storages:
         raise ExperimentError(
-            f"{where}: lands where a run is kept in storage: {' or '.join(kind.storages)}, not {configuration.storage}"
+            f"{where}: lands where a run is kept in storage: {' or '.join(kind.storages)}, not {configuration.kept_in}"
         )
     arguments = dict(fault.arguments)
     until = arguments.pop("until", None)

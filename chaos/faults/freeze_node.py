@@ -15,13 +15,16 @@ class FreezeNode(Fault):
 
     name, target_kind, loss, manner, heals = "freeze_node", "node", "node", "frozen", True
     charged_to, causes, needs = "max_failures", ("node_lost", "hung"), "attempt"
-    drawn = True
+    drawn, on_pods = True, True
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         send_to_nodes(scene, hit, signal.SIGSTOP)
 
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
-        return all_stopped(hit)
+        """Where its processes can be seen, those that were hit; else the cluster looks."""
+        if scene.cluster.sees_processes:
+            return all_stopped(hit)
+        return "stopped" if hit.nodes and all(map(scene.cluster.node_stopped, hit.nodes)) else None
 
     def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
         send_to_nodes(scene, hit, signal.SIGCONT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.faults.processes import marked_all
 from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
 from shaketable.chaos.injection.simulated_scene import SimulatedWorker
 from shaketable.chaos.injection.targets import ResolvedTarget
@@ -30,18 +31,15 @@ class SlowWorker(Fault):
         self._workers: Sequence[SimulatedWorker] = ()
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
-        for pid in hit.pids:
-            written = scene.directory / f".slow-{pid}"
-            written.write_text(repr(self.factor))
-            written.rename(scene.directory / f"slow-{pid}")
+        for node_id, pid in zip(hit.node_ids, hit.pids, strict=True):
+            scene.cluster.put_file(node_id, scene.directory / f"slow-{pid}", repr(self.factor))
 
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
-        slowed = hit.pids and all((scene.directory / f"slowed-{pid}").exists() for pid in hit.pids)
-        return f"{self.factor:g} times as long" if slowed else None
+        return f"{self.factor:g} times as long" if marked_all(scene, hit, "slowed") else None
 
     def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
-        for pid in hit.pids:
-            (scene.directory / f"slow-{pid}").unlink(missing_ok=True)
+        for node_id, pid in zip(hit.node_ids, hit.pids, strict=True):
+            scene.cluster.drop_file(node_id, scene.directory / f"slow-{pid}")
 
     def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
         self._workers = scene.workers(hit.pids)

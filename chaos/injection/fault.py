@@ -48,6 +48,10 @@ class Fault:
 
     # It asks nothing of the cluster but what Ray itself can do, so it can be had on one that is there already.
     anywhere: ClassVar[bool] = False
+    # It can be had where nodes are pods that were made for the run. So can those that can be had anywhere.
+    on_pods: ClassVar[bool] = False
+    # It needs nodes that are machines of their own, each with its network, its memory and its disk.
+    apart: ClassVar[bool] = False
     storages: ClassVar[tuple[StorageKind, ...]] = get_args(StorageKind)
     # `shaketable explore` makes schedules of it.
     drawn: ClassVar[bool] = False

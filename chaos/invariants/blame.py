@@ -55,7 +55,7 @@ def _wrong(history: History, attempt: Attempt, end: End) -> str | None:
 def _places(history: History, attempt: Attempt, fault: FaultInjected) -> Iterator[tuple[int, str]]:
     """Ranks of this attempt, with their nodes, that a fault hit; of a fault near its border by where they ran."""
     of = history.attempt(fault.term, fault.attempt) or attempt
-    nodes = {node.node_id for node in history.nodes if node.node in fault.nodes}
+    nodes = history.node_ids(fault.nodes)
     hit_nodes = nodes or {node for rank, node in of.start.members if rank in fault.ranks}
     for rank, node in attempt.start.members:
         if (of is attempt and rank in fault.ranks) or node in hit_nodes:

@@ -351,7 +351,7 @@ def _may_belong(history: History, attempt: Attempt, fault: FaultInjected) -> boo
         return True
     if fault.at_s > attempt.end_s or not takes_node(fault.name):
         return False
-    lost = {node.node_id for node in history.nodes if node.node in fault.nodes}
+    lost = history.node_ids(fault.nodes)
     return any(node in lost for _, node in attempt.start.members)
 
 

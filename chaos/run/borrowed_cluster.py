@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shaketable.chaos.plan import Configuration, tier_of
+from shaketable.chaos.subjects.launching import import_paths
 from shaketable.clusters.protocol import Cluster, Shape
 from shaketable.clusters.slice_states import Slices, SliceState
 
@@ -30,6 +32,14 @@ def borrowed(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluste
         with pool.processes.borrow(shape_of(configuration), PRELOADED) as processes:
             yield processes
         return
+    if configuration.on_pods:
+        with pool.kuberay().borrow(shape_of(configuration)) as pods:
+            yield pods
+        return
+    if configuration.on_containers:
+        with pool.containers(configuration.image, readable(configuration.cwd)).borrow(shape_of(configuration)) as nodes:
+            yield nodes
+        return
     if not configuration.attach:
         with pool.borrow(shape_of(configuration)) as cluster:
             yield cluster
@@ -38,6 +48,14 @@ def borrowed(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluste
 
     with AttachedCluster(configuration.attach, shape_of(configuration)) as attached:
         yield attached
+
+
+def readable(cwd: str) -> tuple[str, ...]:
+    """What nodes of containers read of this machine: the folders that a job is imported from. shaketable itself they
+    have, and /tmp is their own."""
+    folders = (Path(folder) for folder in import_paths(cwd))
+    job = [path for path in folders if not (path / "shaketable").exists() and not Path("/tmp").is_relative_to(path)]
+    return tuple(map(str, job))
 
 
 def shape_of(configuration: Configuration) -> Shape:

@@ -131,7 +131,7 @@ def _play(
         with borrowed(plan.configuration, pool) as cluster:
             progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
             directory = folder.absolute() / "storage"
-            if plan.configuration.storage != "s3":
+            if plan.configuration.kept_in != "s3":
                 cluster.check_shared(str(directory))
             with storage_for(plan.configuration, directory, cluster.host) as storage:
                 events, helper = _run(prepared, before, folder, cluster, storage, progress, helped)

@@ -5,7 +5,6 @@ Nothing here decides anything: every finding goes into the history, and the judg
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 
@@ -54,9 +53,9 @@ def orphans(cluster: Cluster) -> list[int]:
     found = []
     for node in cluster.nodes():
         pids = set(cluster.pids(node.number))
-        # the harness itself started the first of them
-        family = pids | {os.getpid()}
-        found += [pid for pid in sorted(pids) if procfs.parent(pid) not in {None, *family}]
+        # whoever started the first of them is its parent
+        below = sorted(pids - {cluster.first_pid(node.number)})
+        found += [pid for pid in below if procfs.parent(pid) not in {None, *pids}]
     return found
 
 

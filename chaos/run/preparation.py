@@ -43,7 +43,8 @@ def prepare(
 
 def missing_extras(configuration: Configuration) -> Iterator[str]:
     """Each module that this experiment needs and that is not installed, with the line that installs it."""
-    served = configuration.storage == "s3" and configuration.cluster != "simulated"
+    # what runs in a pod is looked for there
+    served = configuration.kept_in == "s3" and configuration.cluster != "simulated" and not configuration.on_pods
     needed = {
         "torch": configuration.job.endswith(":torch_ddp"),
         "orbax": configuration.job.endswith(":jax_sharded"),
@@ -57,17 +58,50 @@ def missing_extras(configuration: Configuration) -> Iterator[str]:
 
 
 def out_of_reach(plan: Plan) -> Iterator[str]:
-    """What cannot be had on a cluster that somebody else has started."""
+    """What cannot be had on a cluster that somebody else has started, or where nodes are pods or containers."""
     address = plan.configuration.attach
+    if plan.configuration.on_pods:
+        yield from _not_on_pods(plan)
+    if plan.configuration.on_containers:
+        yield from _not_on_containers(plan.configuration)
     if address and plan.configuration.storage == "disk":
         yield "storage: disk is on the harness's machine only; use storage: directory, or s3"
     able = ", ".join(sorted(name for name, fault in FAULTS.items() if fault.anywhere))
     for number, fault in enumerate(plan.faults):
+        if FAULTS[fault.name].apart and not plan.configuration.on_containers:
+            yield (
+                f"fault {number} ({fault.name}) needs nodes that are machines of their own, each with its network,"
+                " memory and disk: use cluster: containers"
+            )
         if address and not FAULTS[fault.name].anywhere:
             yield (
                 f"fault {number} ({fault.name}) needs more than Ray itself can do, and the cluster at"
                 f" {address} is not the harness's own; there are {able}. Use cluster: local"
             )
+
+
+def _not_on_pods(plan: Plan) -> Iterator[str]:
+    made = plan.configuration
+    for there, what in (
+        (made.subject != "bundled", f"subject: {made.subject} is"),
+        (made.storage == "disk", "storage: disk is"),
+    ):
+        if there:
+            yield f"cluster: {made.cluster}: {what} not to be had there; use cluster: local"
+    able = ", ".join(sorted(name for name, fault in FAULTS.items() if fault.anywhere or fault.on_pods))
+    for number, fault in enumerate(plan.faults):
+        if not (FAULTS[fault.name].anywhere or FAULTS[fault.name].on_pods):
+            yield f"fault {number} ({fault.name}) cannot be had on pods; there are {able}. Use cluster: local"
+
+
+def _not_on_containers(made: Configuration) -> Iterator[str]:
+    for there, what in (
+        (made.subject != "bundled", f"subject: {made.subject}"),
+        (is_command(made.job), "a job that is a command"),
+        (made.storage == "disk", "storage: disk"),
+    ):
+        if there:
+            yield f"{what} cannot be had on cluster: {made.cluster}, whose nodes share no directory; use cluster: local"
 
 
 def out_of_the_world(plan: Plan) -> Iterator[str]:

@@ -17,6 +17,7 @@ import msgspec
 
 from shaketable.chaos.chain import ChainConfig
 from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.faults.add_node import AddNode
 from shaketable.chaos.faults.disturbances import FreezeEverything
 from shaketable.chaos.faults.relaunch_driver import RelaunchDriver
@@ -88,6 +89,9 @@ def not_simulated(plan: Plan) -> str:
         return f"the subject {configuration.subject} cannot be simulated: run it with cluster: local"
     if not (configuration.job.startswith("shaketable.") and configuration.job.endswith(":hash_chain")):
         return f"the job {configuration.job} needs real processes: run it with cluster: local"
+    apart = sorted({fault.name for fault in plan.faults if fault.name in FAULTS and FAULTS[fault.name].apart})
+    if apart:
+        return f"{', '.join(apart)} cannot be simulated: run it with cluster: containers"
     return ""
 
 

@@ -42,7 +42,7 @@ class Storage:
 def storage_for(configuration: Configuration, directory: Path, host: str = LOOPBACK) -> Iterator[Storage]:
     """`directory` is that of the result folder, and there; `host` is this machine's address for the nodes. Raises
     ClusterError where this machine cannot have it."""
-    if configuration.storage == "s3":
+    if configuration.kept_in == "s3":
         with _bucket(host) as storage:
             yield storage
         return

@@ -2,9 +2,9 @@
 
 An experiment runs like this, under `chaos run` as under `shaketable run`: the control arms the experiment before the
 method; the method's actions arm their faults, in order, and return at once; the `verdict` probe executes them all
-(`engine.py`) and answers with the verdict. Chaos Toolkit fails open in many ways (a misspelt control, an error in one,
-a skipped probe), so this fails closed three times over: nothing runs unless the control armed it, the journal is
-`failed` until a PASS was judged, and the control itself looks at the judgement when everything is over.
+(`chaos/run/engine.py`) and answers with the verdict. Chaos Toolkit fails open in many ways (a misspelt control, an
+error in one, a skipped probe), so this fails closed three times over: nothing runs unless the control armed it, the
+journal is `failed` until a PASS was judged, and the control itself looks at the judgement when everything is over.
 """
 
 from __future__ import annotations

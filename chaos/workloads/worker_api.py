@@ -19,6 +19,9 @@ from shaketable.chaos.history.events import MOST_FILES, Event, Reported, Stepped
 from shaketable.chaos.history.witness import Witness
 from shaketable.chaos.workloads import hanging
 
+# at a time
+LEAK_BYTES = 32 << 20
+
 
 class Where(NamedTuple):
     """The place of this worker in the run."""
@@ -85,6 +88,7 @@ class WorkerWitness:
         self._sentinel = sentinel(directory, pid) if directory is not None else None
         self._hang = Path(directory, f"hang-{pid}") if directory is not None else None
         self._slow = Path(directory, f"slow-{pid}") if directory is not None else None
+        self._leak = Path(directory, f"leak-{pid}") if directory is not None else None
         # when the step under way began
         self._since_s = time.monotonic()
 
@@ -100,6 +104,7 @@ class WorkerWitness:
     def before_report(self, index: int, metrics: dict[str, Any], checkpoint: Any) -> None:
         self._raise_if_asked()
         self._hang_if_asked()
+        self._leak_if_asked()
         self._slow_down_if_asked()
         if self._stepped is None:
             self._emit_step(index, dict(metrics), checkpoint is not None)
@@ -145,6 +150,15 @@ class WorkerWitness:
         except FileNotFoundError:
             return
         hanging.hang(hung.read_text())
+
+    def _leak_if_asked(self) -> None:
+        """For `oom_worker`: takes memory until it is killed."""
+        if self._leak is None or not self._leak.exists():
+            return
+        taken = []
+        while True:
+            # written to, or it would be memory on paper
+            taken.append(bytearray(os.urandom(1)) * LEAK_BYTES)
 
     def _slow_down_if_asked(self) -> None:
         """For `slow_worker`, as long as its file is there."""

@@ -11,9 +11,10 @@ import importlib
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
 from shaketable.clusters.attached.node_agents import NodeAgents, ShaketableHand
 from shaketable.clusters.fake_slices import LABELS
@@ -68,7 +69,11 @@ class AttachedCluster:
                 name = _slice_of(seen, self.shape.slices)
                 tier = seen.labels.get(TIER_LABEL, "") if self.shape.tiers else ""
                 self._book[number] = Node(number, seen.node_id, name, tier, self._host(name, seen))
+                self._entered(self._book[number], seen)
         return list(self._book.values())[known:]
+
+    def _entered(self, node: Node, seen: ListedNode) -> None:
+        """For those who know more of a node than Ray does."""
 
     def _host(self, name: str, seen: ListedNode) -> tuple[int, int] | None:
         """Slices are numbered as their first hosts are."""
@@ -124,11 +129,11 @@ class AttachedCluster:
             raise ClusterError(f"there is no node {number}: this cluster has {have}")
         return self._book[number]
 
-    def add_node(self) -> NoReturn:
+    def add_node(self) -> Node:
         raise Unsupported(f"the harness adds no nodes to an existing cluster: {INSTEAD}")
 
-    def add_capacity(self, slice_: int | None = None, tier: str = "") -> NoReturn:
-        self.add_node()
+    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
+        return [self.add_node()]
 
     def pids(self, number: int) -> list[int]:
         """Not to be seen from here, if they are on another machine."""
@@ -146,11 +151,21 @@ class AttachedCluster:
         self._node_agents.on(node.node_id, "kill_node")
         return []
 
+    def first_pid(self, number: int) -> int | None:
+        return None
+
+    def on_machine(self, number: int, command: Sequence[str]) -> str:
+        raise Unsupported(f"node {number}: Ray itself cannot touch the machine of a node; use --cluster containers")
+
     def kill_process(self, node_id: str, pid: int) -> None:
         self._node_agents.on(node_id, "kill", [pid])
 
     def process_gone(self, node_id: str, pid: int) -> bool:
         return self._node_agents.on(node_id, "gone", [pid])
+
+    def node_stopped(self, number: int) -> bool:
+        """Nothing here stops one."""
+        return False
 
     def put_file(self, node_id: str, path: Path, text: str) -> None:
         self._node_agents.on(node_id, "put", [str(path), text])

@@ -29,7 +29,7 @@ READY_S = 90.0
 DONE_S = 30.0
 ANSWER_S = DONE_S + 15.0
 END_S = 20.0
-Action = Literal["kill", "gone", "kill_node", "sees", "put", "drop"]
+Action = Literal["kill", "gone", "kill_node", "stop_node", "sees", "put", "drop"]
 # "put": the path and the text
 Argument = Sequence[int] | Sequence[str] | str
 
@@ -149,12 +149,12 @@ def act(action: Action, argument: Argument) -> bool:
     if Path(f"/proc/{raylet}/comm").read_text().strip() != "raylet":
         raise RuntimeError(f"the parent of a Ray worker is process {raylet}, which is no raylet")
     below = family(raylet)
-    pids = below if action == "kill_node" else [int(pid) for pid in argument]
+    pids = below if action in ("kill_node", "stop_node") else [int(pid) for pid in argument]
     if strangers := [pid for pid in pids if pid not in below]:
         raise RuntimeError(f"process {strangers[0]} is gone already, or not of this node")
     # itself last
     for pid in sorted(pids, key=lambda pid: pid == os.getpid()):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGSTOP if action == "stop_node" else signal.SIGKILL)
     return True
 
 
@@ -182,8 +182,8 @@ def main(address: str, answers: str, *node_ids: str) -> None:
         if node_id not in node_agents:
             node_agents[node_id] = start(node_id)
         doing = node_agents[node_id].act.remote(action, argument)
-        # Who ends with its node cannot tell of it: Ray's own view has to.
-        return action == "kill_node" or bool(ray.get(doing, timeout=DONE_S))
+        # Who ends or stops with its node cannot tell of it: others have to.
+        return action in ("kill_node", "stop_node") or bool(ray.get(doing, timeout=DONE_S))
 
     with os.fdopen(int(answers), "w", buffering=1) as out:
         print(json.dumps({"came": True}), file=out)

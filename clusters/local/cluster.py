@@ -18,7 +18,7 @@ from typing import Self
 from shaketable.clusters import fake_slices, marked
 from shaketable.clusters.local import hold_chips
 from shaketable.clusters.local import node as nodes_
-from shaketable.clusters.local.node import NodeProcess
+from shaketable.clusters.local.node import NodeProcess, Start
 from shaketable.clusters.machine import check_open_files, own_ip, prepare
 from shaketable.clusters.own_nodes import HEAD, OwnNodes
 from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
@@ -65,7 +65,7 @@ class LocalCluster(OwnNodes[NodeProcess]):
         self._others = NOBODY
         self._closed = False
         self._view_or_none: RayView | None = None
-        self._watchdog = Watchdog(f"{self.id}:", self.directory)
+        self._watchdog = Watchdog(f"{self.id}:", self.directory, self._last_act())
         try:
             self._start_all()
         except BaseException:
@@ -73,11 +73,32 @@ class LocalCluster(OwnNodes[NodeProcess]):
             self.close()
             raise
 
+    # -- where another kind of cluster differs
+
+    def _last_act(self) -> Sequence[str]:
+        """A command that removes what is left when all processes are gone; empty: that is nothing."""
+        return ()
+
+    def _head_ip(self) -> str:
+        """Whatever the nodes stand on is there when this is asked."""
+        return own_ip()
+
+    def _starts(self, number: int) -> Start:
+        """How that node is started."""
+        return nodes_.start
+
+    def _remove(self) -> None:
+        """What nodes stood on, when no process is left."""
+
     # -- starting
 
+    def _start_head(self, ip: str) -> None:
+        """Until it is known where it listens."""
+        self._start(HEAD, nodes_.head_arguments(ip=ip))
+        self.address = f"{ip}:{self._gcs_port()}"
+
     def _start_all(self) -> None:
-        self._start(HEAD, nodes_.head_arguments())
-        self.address = f"{own_ip()}:{self._gcs_port()}"
+        self._start_head(self._head_ip())
         # The nodes wait for the head by themselves; starting them now hides their import time behind the head's.
         slices = self.shape.slices
         if slices is None:
@@ -116,7 +137,7 @@ class LocalCluster(OwnNodes[NodeProcess]):
             self._wait_joined(number)
 
     def _start(self, number: int, arguments: list[str], environment: Mapping[str, str] | None = None) -> None:
-        self._nodes[number] = nodes_.start(
+        self._nodes[number] = self._starts(number)(
             number,
             f"{self.id}:{number}",
             self.directory / str(number),
@@ -141,7 +162,7 @@ class LocalCluster(OwnNodes[NodeProcess]):
         def joined() -> str | None:
             node = self._nodes[number]
             if node.gave_up_too_soon():
-                node = self._nodes[number] = nodes_.start_again(node, self._environment)
+                node = self._nodes[number] = nodes_.start_again(node, self._environment, self._starts(number))
             node.check_starting()
             seen = (one for one in self._view.nodes() if Path(one.temp_dir) == node.directory)
             return next((one.node_id for one in seen if one.state == "alive"), None)
@@ -268,6 +289,7 @@ class LocalCluster(OwnNodes[NodeProcess]):
             marked.kill_all(f"{self.id}:")
             for process in (*(node.process for node in self._nodes.values()), *self._occupiers):
                 process.wait()
+            self._remove()
         except marked.ProcessesRemain as error:
             raise ClusterError(f"cluster {self.id} could not be torn down: {error}") from error
         finally:

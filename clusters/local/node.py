@@ -11,17 +11,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from shaketable.clusters import marked
 from shaketable.clusters.local.ports import client_server
 from shaketable.clusters.marked import MARK
+from shaketable.clusters.own_nodes import Started
 from shaketable.clusters.protocol import TIER_LABEL, ClusterError
 
 # Ray refuses less than 75 MiB
 OBJECT_STORE_BYTES = 80_000_000
+LOG = "ray-start.log"
 LOG_LINES_SHOWN = 12
 MOST_TRIES = 3
 TOO_SLOW = "The current node timed out during startup"
@@ -55,7 +57,7 @@ class NodeProcess:
     number: int
     mark: str
     directory: Path
-    process: subprocess.Popen[bytes]
+    process: Started
     arguments: list[str]
     tries: int = 1
     # known once Ray's own view shows the node
@@ -65,7 +67,7 @@ class NodeProcess:
 
     @property
     def log(self) -> Path:
-        return self.directory / "ray-start.log"
+        return self.directory / LOG
 
     def running(self) -> bool:
         return self.process.poll() is None
@@ -74,7 +76,7 @@ class NodeProcess:
         """Raises ClusterError, with the end of its log and what to do, when `ray start` has already given up."""
         if not self.running():
             raise ClusterError(
-                f"node {self.number}: `ray start` ended with code {self.process.returncode} "
+                f"node {self.number}: `ray start` ended with code {self.process.poll()} "
                 f"instead of running. {hint(self.tail())}\n{self.tail()}"
             )
 
@@ -86,6 +88,10 @@ class NodeProcess:
     def tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(lines[-LOG_LINES_SHOWN:]) or "(its log is empty)"
+
+
+# number, mark, directory, arguments of `ray start`, environment
+Start = Callable[[int, str, Path, list[str], Mapping[str, str]], NodeProcess]
 
 
 def hint(log: str) -> str:
@@ -101,9 +107,16 @@ def environment(mark: str, extra: Mapping[str, str]) -> dict[str, str]:
     return kept | {"RAY_USAGE_STATS_ENABLED": "0", **extra, MARK: mark}
 
 
-def head_arguments(port: int = 0) -> list[str]:
+def command(arguments: list[str]) -> list[str]:
+    """Of a Python: but for the directory."""
+    start = ["-m", "ray.scripts.scripts", "start", "--block", *arguments, *ANY_PORT]
+    return [*start, f"--object-store-memory={OBJECT_STORE_BYTES}", "--num-gpus=0"]
+
+
+def head_arguments(port: int = 0, ip: str = "") -> list[str]:
+    """`ip`: empty for the one that Ray finds."""
     head = ["--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", "--dashboard-port=0"]
-    return head + client_server()
+    return head + ([f"--node-ip-address={ip}"] if ip else []) + client_server()
 
 
 def worker_arguments(address: str, cpus: int, tier: str = "") -> list[str]:
@@ -114,11 +127,9 @@ def worker_arguments(address: str, cpus: int, tier: str = "") -> list[str]:
 def start(number: int, mark: str, directory: Path, arguments: list[str], extra: Mapping[str, str]) -> NodeProcess:
     """Start it and return at once; whether it comes up is seen in Ray's own view."""
     directory.mkdir(parents=True)
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *arguments, *ANY_PORT]
-    command += [f"--temp-dir={directory}", f"--object-store-memory={OBJECT_STORE_BYTES}", "--num-gpus=0"]
-    with (directory / "ray-start.log").open("wb") as log:
+    with (directory / LOG).open("wb") as log:
         process = subprocess.Popen(
-            command,
+            [sys.executable, *command(arguments), f"--temp-dir={directory}"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -129,7 +140,7 @@ def start(number: int, mark: str, directory: Path, arguments: list[str], extra: 
     return NodeProcess(number, mark, directory, process, arguments)
 
 
-def start_again(node: NodeProcess, extra: Mapping[str, str]) -> NodeProcess:
+def start_again(node: NodeProcess, extra: Mapping[str, str], start: Start) -> NodeProcess:
     """Another process in the place of one that has ended, with what that one left removed."""
     marked.kill_all(node.mark)
     shutil.rmtree(node.directory)

@@ -13,11 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.processes.pool import ProcessPool
 from shaketable.clusters.protocol import ClusterError, Shape
+
+# needs the extra `kubernetes`
+if TYPE_CHECKING:
+    from shaketable.clusters.kuberay.pool import KubeRayPool
 
 # after a run: its driver's death has to reach Ray's tables. A new cluster takes about 6 s
 BECOMES_CLEAN_S = 3.0
@@ -40,6 +44,27 @@ class ClusterPool:
         self._closed = False
         # those without Ray
         self.processes = ProcessPool()
+        self._kuberay: KubeRayPool | None = None
+        # by their image, and by what of this machine their nodes can read
+        self._of_containers: dict[tuple[str, tuple[str, ...]], ClusterPool] = {}
+
+    def kuberay(self) -> KubeRayPool:
+        """Of pods. Needs the extra `kubernetes`; raises ClusterError elsewhere than in a driver's pod."""
+        from shaketable.clusters.kuberay.pool import KubeRayPool
+
+        with self._lock:
+            self._kuberay = self._kuberay or KubeRayPool()
+            return self._kuberay
+
+    def containers(self, image: str, folders: tuple[str, ...]) -> ClusterPool:
+        """Those whose nodes are containers. `image`: empty for the usual one."""
+        from shaketable.clusters.containers.cluster import ContainerCluster
+
+        def start(shape: Shape) -> ContainerCluster:
+            return ContainerCluster(shape, image=image, folders=folders)
+
+        with self._lock:
+            return self._of_containers.setdefault((image, folders), ClusterPool(start, idle_limit=self._idle_limit))
 
     @contextmanager
     def borrow(self, shape: Shape) -> Iterator[LocalCluster]:
@@ -91,6 +116,10 @@ class ClusterPool:
         with self._lock:
             self._closed = True
         self.processes.close()
+        if self._kuberay is not None:
+            self._kuberay.close()
+        for pool in self._of_containers.values():
+            pool.close()
         self.close_idle()
 
     def close_idle(self) -> None:
@@ -100,6 +129,8 @@ class ClusterPool:
         for cluster in idle:
             cluster.close()
         self.processes.close_idle()
+        for pool in self._of_containers.values():
+            pool.close_idle()
 
     def __enter__(self) -> Self:
         return self

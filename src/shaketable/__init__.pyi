@@ -139,3 +139,26 @@ def freeze_controller(at: Trigger, until: Trigger | None = None) -> FaultPlan:
 
 def freeze_raylet(target: Target, at: Trigger, until: Trigger | None = None) -> FaultPlan:
     """Stop the raylet of a node, while its workers go on; thaw it at `until`, or when the run is over."""
+
+def partition_node(target: Target, at: Trigger, direction: str = "both", until: Trigger | None = None) -> FaultPlan:
+    """Cut a node off the network: in both directions, or only what goes "in" to it or "out" of it."""
+
+def unplug_node(target: Target, at: Trigger) -> FaultPlan:
+    """Take a node away without closing its connections."""
+
+def slow_network(
+    target: Target,
+    at: Trigger,
+    latency_ms: float = 0.0,
+    loss_percent: float = 0.0,
+    kbit: int = 0,
+    until: Trigger | None = None,
+) -> FaultPlan:
+    """Make what a node sends arrive `latency_ms` later, at most `kbit` of it a second; lose `loss_percent` of what is
+    sent to it."""
+
+def oom_worker(target: Target, at: Trigger) -> FaultPlan:
+    """Make a worker take all memory of its node, until the kernel kills it, or Ray its agent."""
+
+def fill_node_disk(target: Target, at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """The disk of a node has no byte left; until `until`, or the end of the run."""

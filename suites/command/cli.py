@@ -36,6 +36,7 @@ def application() -> Typer:
     """With every command: a module of commands adds its own when it is imported."""
     from shaketable.suites.command import (  # noqa: F401
         catalogue_commands,
+        cluster_commands,
         compare_command,
         explore,
         incident_commands,

@@ -62,10 +62,14 @@ def experiment_names(incomplete: str) -> list[str]:
 
 
 def command(
-    *, examples: str, cls: type[TyperCommand] = TyperCommand, text_apart: Sequence[str] = ("json",)
+    *,
+    examples: str,
+    cls: type[TyperCommand] = TyperCommand,
+    text_apart: Sequence[str] = ("json",),
+    group: typer.Typer = app,
 ) -> Callable[[Callable[P, int]], Callable[P, None]]:
     """A command is a function that returns its exit code; here is what all of them have in common. `text_apart`: the
-    options whose file may be stdout, and then stands there alone."""
+    options whose file may be stdout, and then stands there alone. `group`: the commands that it is one of."""
 
     def register(body: Callable[P, int]) -> Callable[P, None]:
         @functools.wraps(body)
@@ -76,7 +80,9 @@ def command(
 
         guarded.__annotations__["return"] = None
         text = "\n".join(f"  {line}" for line in examples.strip().splitlines())
-        app.command(name=body.__name__.rstrip("_").replace("_", "-"), cls=cls, epilog=f"\b\nExamples:\n{text}")(guarded)
+        group.command(name=body.__name__.rstrip("_").replace("_", "-"), cls=cls, epilog=f"\b\nExamples:\n{text}")(
+            guarded
+        )
         return guarded
 
     return register
@@ -155,6 +161,7 @@ shaketable run --fail-fast --quiet                          stop at the first re
 shaketable run my-experiment.yaml --var nodes=4             your file, with one key overridden
 shaketable run worker-crash --subject ray-train             the same experiment against Ray Train
 shaketable run worker-crash --cluster attach:10.0.0.1:6379  on a Ray cluster that is already running
+shaketable run partition-worker --cluster containers        on containers, each a machine with a network of its own
 shaketable run --repeat 5 --jobs 1 --compare-with old-results --max-slower 2x
 shaketable run worker-crash --mutant resume-from-scratch    is a broken runtime caught?
 shaketable run worker-crash -- python train.py --epochs 3   your own Ray Train script, unmodified
@@ -179,7 +186,18 @@ def run(
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Where to run: local, processes, simulated, or attach:ADDRESS (of Ray)."),
+        typer.Option(
+            metavar="NAME",
+            help="Where to run: local, processes, simulated, containers, kuberay, or attach:ADDRESS (of Ray).",
+        ),
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Image of the nodes; for --cluster kuberay with your job in it. Default for --cluster containers: what"
+            " `image build` made.",
+        ),
     ] = None,
     seed: Annotated[
         int | None,
@@ -246,7 +264,7 @@ def run(
     words = own_job.command(context)
     own = own_job.variables(words, train, config, step_key, within, subject or settings.subject)
     usual = _variables((), subject=settings.subject, cluster=settings.cluster)
-    variables = usual | own | _variables(var or (), subject=subject, cluster=cluster)
+    variables = usual | own | _variables(var or (), subject=subject, cluster=cluster, image=image)
     mutants.known(mutant)
     named = experiments or everything or incidents
     chosen = tag or ([] if named or mutant or own else list(settings.tags))

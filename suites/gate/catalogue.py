@@ -22,8 +22,9 @@ SUFFIXES = (".yaml", ".yml")
 # A tag of experiments that not everything can run -> the key that decides, what it may be for them, and why.
 NEEDS = {
     "bundled": ("subject", ("bundled",), "they need the bundled runtime"),
-    "processes": ("cluster", ("local", "processes"), "they need real processes"),
-    "raylet": ("cluster", ("local", "simulated"), "they need a raylet"),
+    "processes": ("cluster", ("local", "processes", "containers"), "they need real processes"),
+    "raylet": ("cluster", ("local", "simulated", "containers"), "they need a raylet"),
+    "apart": ("cluster", ("containers",), "they need nodes that are machines of their own"),
 }
 
 

@@ -71,7 +71,7 @@ class Trial:
     def shape(self) -> str:
         """Experiments of one shape share clusters."""
         made = self.configuration
-        return made.cluster if made.attach else f"{made.cluster}-{made.nodes}"
+        return made.cluster if made.attach or made.on_pods else f"{made.cluster}-{made.nodes}"
 
 
 # ---- from a file ----

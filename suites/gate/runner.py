@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,7 +28,7 @@ from shaketable.reports import results as model
 from shaketable.reports.console import Console, canary_line, header, last_line, shown
 from shaketable.reports.results import Run
 from shaketable.suites import mutants
-from shaketable.suites.gate import deviations, execution
+from shaketable.suites.gate import deviations, execution, on_pods
 from shaketable.suites.gate.catalogue import UsageError, select, suited
 from shaketable.suites.gate.environment import machine_problem, require_ray, version_of
 from shaketable.suites.gate.execution import Trial
@@ -96,17 +96,46 @@ def run(request: Request, out: TextIO, conclude: Conclude = lambda run, folder: 
             raise UsageError(f"{'; '.join(notes)}; no experiment is left to run")
     checked = check_all(entries, variables, request.mutant, request.canary)
     checked = {path: execution.repeated(trials, request.repeat) for path, trials in checked.items()}
-    if any(trial.configuration.attach for trials in checked.values() for trial in trials):
+    everything = [trial for trials in checked.values() for trial in trials]
+    pods = on_pods.cluster_of(everything)
+    if pods:
+        # one cluster, which is made for them
+        request = replace(request, jobs=1)
+        on_pods.check(pods, variables.get("image", ""))
+    elif any(trial.configuration.attach for trial in everything):
         request = alone(request)
     notes += deviations.unrecorded(entries, variables, ray)
     folder = ResultsFolder.create(request.results, request.root)
     try:
+        if pods and not on_pods.inside():
+            with _signals():
+                image, again = variables["image"], _again(request, variables)
+                fetched = on_pods.run(pods, image, again, request.names, folder.path, out)
+            folder.link()
+            return conclude(fetched, folder.path)[0]
         return _run(request, checked, variables, ray, folder, out, notes, conclude)
+    # What Kubernetes has refused is no fault of the harness.
+    except UsageError:
+        raise
     # The harness broke outside of any experiment: its results so far stay where they are.
     except Exception as error:
         if machine_problem(error):
             raise
         raise HarnessError(error, folder.path) from error
+
+
+def _again(request: Request, variables: Mapping[str, str]) -> list[str]:
+    """The options of this command, for the one in the driver's pod."""
+    flags = [name for name, on in (("--fail-fast", request.fail_fast), ("--quiet", request.quiet)) if on]
+    return on_pods.arguments_of(
+        variables,
+        tags=request.tags,
+        everything=request.everything,
+        seed=request.seed,
+        mutant=request.mutant,
+        repeat=request.repeat,
+        flags=flags,
+    )
 
 
 def alone(request: Request) -> Request:

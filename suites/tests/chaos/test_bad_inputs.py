@@ -108,12 +108,12 @@ TABLE = {
     "trigger no mapping": method(f"{{{TARGET}, at: 12}}", "a trigger is written like {step: 12}, not 12"),
     # ---- the configuration
     "key": key("num_worker: 3", "no key is called 'num_worker'; did you mean 'num_workers'?"),
-    "nodes": key("nodes: 0", "nodes: must be a whole number from 1 to 1024, not 0"),
+    "nodes": key("nodes: 0", "nodes: must be a whole number from 1 to 2048, not 0"),
     "bounds": key("num_workers: [3, 1]", "min 3 is above max 1; write [1, 3]?"),
     "bounds of three": key("num_workers: [1, 2, 3]", "num_workers: must be a number or [min, max], not [1, 2, 3]"),
     "nodes below min": key("num_workers: [4, 5]", "nodes: 3 cannot hold the 4 workers", "use nodes: 4"),
     "subject": key("subject: rai-train", "subject: 'rai-train' is not known; did you mean 'ray-train'?"),
-    "cluster": key("cluster: mars", "cluster: 'mars' is not known; there are: local, processes, simulated"),
+    "cluster": key("cluster: mars", "cluster: 'mars' is not known; there are: containers, local, processes, simulated"),
     "processes without Ray": asked(
         "run worker-crash --cluster processes --train job:train",
         "subject: ray-train needs Ray, and cluster: processes has none; use cluster: local, or subject: bundled",

@@ -57,7 +57,7 @@ def test_an_experiment_is_at_most_forty_lines_and_means_a_plan(path: Path) -> No
     assert len(path.read_text().splitlines()) <= 40
     file = experiment_file.load(path)
     assert arming.arm(file.plan)
-    assert {"gate", "torch", "jax", "budget", "storage", "driver", "tpu"} & set(file.document["tags"])
+    assert {"gate", "torch", "jax", "budget", "storage", "driver", "tpu", "apart"} & set(file.document["tags"])
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -110,14 +110,14 @@ def test_an_undeclared_variable_is_an_error_that_names_the_nearest() -> None:
         ({"num_worker": 3}, "did you mean 'num_workers'?"),
         ({"num_workers": [3, 1]}, "min 3 is above max 1"),
         ({"num_workers": [1, 2, 3]}, "must be a number or [min, max]"),
-        ({"num_workers": 0}, "num_workers: must be a whole number from 1 to 1024, not 0"),
+        ({"num_workers": 0}, "num_workers: must be a whole number from 1 to 2048, not 0"),
         ({"max_failures": -2}, "max_failures: must be 0, a count, or -1 for unlimited, not -2"),
         ({"num_to_keep": 0}, "num_to_keep: must be a count from 1, or null for all, not 0"),
         ({"num_to_keep": True}, "num_to_keep: must be a count from 1, or null for all, not True"),
-        ({"nodes": 0}, "nodes: must be a whole number from 1 to 1024"),
+        ({"nodes": 0}, "nodes: must be a whole number from 1 to 2048"),
         ({"nodes": 65}, "nodes: 65 are more than 64, which only cluster: simulated has"),
         ({"subject": "rai-train"}, "did you mean 'ray-train'?"),
-        ({"cluster": "mars"}, "there are: local"),
+        ({"cluster": "mars"}, "there are: containers, local"),
         ({"heartbeat_timeout_s": 0}, "heartbeat_timeout_s: must be seconds above 0"),
         ({"job": "my_job"}, "job must be written package.module:function"),
         ({"job": "no_such_package.job:train"}, "there is no module 'no_such_package.job'"),

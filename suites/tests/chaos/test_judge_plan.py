@@ -231,6 +231,8 @@ WITH = {kind: next((name for name in HURT if kind in FAULTS_OF[name]), "") for k
 HELPERS = ("add_node", "relaunch_driver")
 # no fault: that the trigger came true is all there is to it
 WORKS_BY_ITSELF = ("reached",)
+# needs machines that are apart: test_faults_apart.py
+APART = tuple(name for name, fault in FAULTS.items() if fault.apart)
 
 
 def experiment(name: str) -> Plan:
@@ -249,7 +251,7 @@ def no_op(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(FAULTS[name], "inject_simulated", lambda self, scene, hit: None)
 
 
-@pytest.mark.parametrize("name", sorted(set(FAULTS) - set(WORKS_BY_ITSELF)))
+@pytest.mark.parametrize("name", sorted(set(FAULTS) - {*WORKS_BY_ITSELF, *APART}))
 def test_a_fault_that_does_nothing_makes_the_experiment_invalid(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     plan = experiment(name)
     healthy = judge(play(plan))
@@ -292,7 +294,7 @@ def inject_late(monkeypatch: pytest.MonkeyPatch, late_s: float = LATE_S) -> None
     monkeypatch.setattr(injector.SimulatedInjector, "_inject", later)
 
 
-@pytest.mark.parametrize("name", sorted(set(FAULTS) - {*WORKS_BY_ITSELF, *HELPERS}))
+@pytest.mark.parametrize("name", sorted(set(FAULTS) - {*WORKS_BY_ITSELF, *HELPERS, *APART}))
 def test_a_fault_that_lands_after_the_run_is_invalid(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     plan = experiment(name)
     first = next(fault for fault in plan.faults if fault.name == name)

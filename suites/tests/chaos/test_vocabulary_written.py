@@ -71,9 +71,11 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> str:
 
 
 def faults_table() -> str:
-    head = "| fault | what it does | `until` | charged to | on a cluster that is there | `storage` | explored |"
+    head = (
+        "| fault | what it does | `until` | charged to | on a cluster that is there | on pods | `storage` | explored |"
+    )
     rows = [_fault_row(fault) for fault in ours()]
-    return "\n".join(["", head, "|---|---|---|---|---|---|---|", *rows, ""])
+    return "\n".join(["", head, "|---|---|---|---|---|---|---|---|", *rows, ""])
 
 
 def _fault_row(fault: type[Fault]) -> str:
@@ -86,6 +88,7 @@ def _fault_row(fault: type[Fault]) -> str:
         _yes(fault.heals),
         fault.charged_to or "",
         _yes(fault.anywhere),
+        _yes(fault.anywhere or fault.on_pods),
         storages,
         _yes(fault.drawn) or (fault.drawn_for and f"for `{fault.drawn_for}`"),
     )

@@ -9,24 +9,33 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from shaketable.chaos import procfs
 from shaketable.clusters.own_nodes import put
-from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape
+from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape, Unsupported
 
-# called what the kernel calls a raylet
-CHILD = "import time; open('/proc/self/comm', 'w').write('raylet'); time.sleep(600)"
-NODE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}])"
+# dozens of them a second: without packages an interpreter is there in a third of the time
+PYTHON = (sys.executable, "-S", "-c")
+# its child is called what the kernel calls a raylet
+NODE = """
+import os, time
+if os.fork():
+    os.wait()
+else:
+    open("/proc/self/comm", "w").write("raylet")
+    time.sleep(600)
+"""
+LOOK_S = 0.005
 SLEEPER = "import time; print(flush=True); time.sleep(600)"
 
 
 def sleeper() -> subprocess.Popen[bytes]:
     """Up when it is returned: a signal in the middle of an interpreter's start ends it otherwise than it should."""
-    process = subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True, stdout=subprocess.PIPE)
+    process = subprocess.Popen([*PYTHON, SLEEPER], start_new_session=True, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     return process
@@ -34,7 +43,7 @@ def sleeper() -> subprocess.Popen[bytes]:
 
 def ignoring(sig: str) -> subprocess.Popen[bytes]:
     code = f"import signal, time; signal.signal(signal.{sig}, signal.SIG_IGN); print(flush=True); time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+    process = subprocess.Popen([*PYTHON, code], start_new_session=True, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     return process
@@ -70,12 +79,13 @@ class PlainCluster:
 
     def add_node(self) -> Node:
         number = len(self._processes) + 1
-        process = subprocess.Popen([sys.executable, "-c", NODE], start_new_session=True)
+        process = subprocess.Popen([*PYTHON, NODE], start_new_session=True)
         self._processes[number] = process
         children = f"/proc/{process.pid}/task/{process.pid}/children"
         deadline_s = time.monotonic() + 60
         while not (child := open(children).read().split()) or procfs.name(int(child[0])) != "raylet":  # noqa: SIM115, PTH123
             assert time.monotonic() < deadline_s, "the node's child did not come"
+            time.sleep(LOOK_S)
         self._pids[number] = [process.pid, *map(int, child)]
         return self.node(number)
 
@@ -86,11 +96,21 @@ class PlainCluster:
     def check_shared(self, directory: str) -> None:
         """One machine."""
 
+    def first_pid(self, number: int) -> int | None:
+        return self._processes[number].pid
+
+    def on_machine(self, number: int, command: Sequence[str]) -> str:
+        raise Unsupported(f"node {number} is a process of this machine")
+
     def kill_process(self, node_id: str, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
     def process_gone(self, node_id: str, pid: int) -> bool:
         return procfs.gone(pid)
+
+    def node_stopped(self, number: int) -> bool:
+        pids = self.pids(number)
+        return bool(pids) and all(map(procfs.stopped, pids))
 
     def put_file(self, node_id: str, path: Path, text: str) -> None:
         put(path, text)

@@ -1,0 +1,1 @@
+"""A Ray cluster that KubeRay makes for the harness, on somebody's Kubernetes."""

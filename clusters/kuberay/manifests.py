@@ -1,0 +1,199 @@
+"""What the harness makes on Kubernetes, as documents. Pure.
+
+All of it carries the label of the run and is owned by one Lease, so that deleting that deletes everything. The pods run
+under the Pod Security level `restricted`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from shaketable.clusters.fake_slices import FakeHost, hosts_in
+from shaketable.clusters.kuberay.rights import RBAC, rules_of_pod
+from shaketable.clusters.protocol import TIER_LABEL, Shape
+
+RUN_LABEL = "shaketable/run"
+ENV = "SHAKETABLE_KUBERAY"
+# what KubeRay calls the container of a node by its place: the first one
+RAY = "ray"
+# Ray drains for so long after a SIGTERM; the pod is killed a little later
+GRACE_S, DRAIN_S = 30, 25
+MOST_REPLICAS = 32
+GCS_PORT, RAYLET_PORT = 6379, 6380
+STARTED_WITHIN_S = 240
+KEEPER = "shaketable.clusters.kuberay.keeper"
+Document = dict[str, Any]
+
+
+class Stay(msgspec.Struct, frozen=True):
+    """What one run of the command has on Kubernetes, as its driver's pod is told. `owner`: the uid of the Lease.
+    `own_namespace`: the namespace goes with it."""
+
+    run: str
+    namespace: str
+    own_namespace: bool
+    image: str
+    owner: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the Lease, the driver's pod, and all else that there is one of."""
+        return f"shaketable-{self.run}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {RUN_LABEL: self.run}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A worker group: nodes that are alike, or slices with these `hosts`."""
+
+    name: str
+    replicas: int
+    labels: Mapping[str, str]
+    hosts: tuple[FakeHost, ...] = ()
+
+
+def groups_of(shape: Shape) -> tuple[Group, ...]:
+    """One for each tier, in the order in which the experiment has them, or one of all slices."""
+    if shape.slices is not None:
+        return (Group("slices", len(shape.slices.states), {}, tuple(hosts_in(shape.slices, 0))),)
+    if not shape.tiers:
+        return (Group("workers", shape.nodes, {}),)
+    names = dict.fromkeys(shape.tiers)
+    return tuple(Group(_group_name(name), shape.tiers.count(name), {TIER_LABEL: name}) for name in names)
+
+
+def _group_name(tier: str) -> str:
+    return f"tier-{tier}".lower().replace("_", "-")
+
+
+def namespace(stay: Stay) -> Document:
+    labels = stay.labels | {"pod-security.kubernetes.io/enforce": "restricted"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stay.namespace, "labels": labels}}
+
+
+def lease(stay: Stay) -> Document:
+    """The owner of everything else."""
+    metadata = {"name": stay.name, "namespace": stay.namespace, "labels": stay.labels}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
+
+
+def _metadata(stay: Stay, name: str = "") -> Document:
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": stay.name, "uid": stay.owner}
+    owner = {**lease, "blockOwnerDeletion": True}
+    return {"name": name or stay.name, "namespace": stay.namespace, "labels": stay.labels, "ownerReferences": [owner]}
+
+
+def account(stay: Stay) -> list[Document]:
+    """Who the driver's pod is, and what it may do."""
+    reference = {"apiGroup": RBAC, "kind": "Role", "name": stay.name}
+    subject = {"kind": "ServiceAccount", "name": stay.name, "namespace": stay.namespace}
+    rbac = {"apiVersion": f"{RBAC}/v1", "metadata": _metadata(stay)}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(stay)},
+        {**rbac, "kind": "Role", "rules": rules_of_pod(stay.own_namespace)},
+        {**rbac, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]},
+    ]
+
+
+def driver_pod(stay: Stay) -> Document:
+    """Experiments and their drivers run in it; its first process ends everything when nobody renews the lease."""
+    container = {
+        **_container("driver", stay.image, {ENV: msgspec.json.encode(stay).decode()}),
+        "command": ["python", "-m", KEEPER],
+        "workingDir": "/tmp",
+    }
+    spec = {**_pod(container), "serviceAccountName": stay.name, "terminationGracePeriodSeconds": 2}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(stay), "spec": spec}
+
+
+def ray_cluster(stay: Stay, name: str, shape: Shape, ray: str) -> Document:
+    """A head without CPUs, and a worker group for each kind of node."""
+    head_starts = {"num-cpus": "0", "include-dashboard": "false", **_COMMON}
+    head = {"rayStartParams": head_starts, "template": _template(stay)}
+    workers = [_worker_group(stay, group, shape) for group in groups_of(shape)]
+    spec = {"rayVersion": ray, "headGroupSpec": head, "workerGroupSpecs": workers}
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(stay, name), "spec": spec}
+
+
+def _worker_group(stay: Stay, group: Group, shape: Shape) -> Document:
+    starts = {"num-cpus": str(shape.cpus_per_node), **_COMMON}
+    environment: list[Document] = []
+    if group.hosts:
+        starts["resources"] = f"'{json.dumps({'TPU': group.hosts[0].chips})}'"
+        environment = _of_a_slice(group.hosts[0])
+    return {
+        "groupName": group.name,
+        # none before Ray has its head: a node that asks for it too soon ends
+        "replicas": 0,
+        "minReplicas": 0,
+        "maxReplicas": MOST_REPLICAS,
+        "numOfHosts": len(group.hosts) or 1,
+        "rayStartParams": starts,
+        **({"labels": dict(group.labels)} if group.labels else {}),
+        "template": _template(stay, environment),
+    }
+
+
+def _of_a_slice(host: FakeHost) -> list[Document]:
+    """As Google's webhook sets it. What slice a pod is of, and which of its hosts, is what KubeRay says."""
+    said = {"TPU_NAME": "ray.io/worker-group-replica-name", "TPU_WORKER_ID": "ray.io/replica-host-index"}
+    by_label = [_variable(name, {"fieldRef": {"fieldPath": f"metadata.labels['{key}']"}}) for name, key in said.items()]
+    given = {name: value for name, value in host.environment.items() if name not in said}
+    return [*by_label, *_variables(given)]
+
+
+def _variable(name: str, source: Document) -> Document:
+    return {"name": name, "valueFrom": source}
+
+
+def _variables(given: Mapping[str, str]) -> list[Document]:
+    return [{"name": name, "value": value} for name, value in given.items()]
+
+
+# KubeRay leaves out an option that is "false"
+_COMMON = {"object-store-memory": "100000000", "include-log-monitor": "False", "node-manager-port": str(RAYLET_PORT)}
+
+
+def _template(stay: Stay, besides: Sequence[Document] = ()) -> Document:
+    """Of a node of Ray, which is up once its raylet listens. Without probes of our own KubeRay asks Ray's dashboard,
+    which starts late, and restarts whoever does not answer in time."""
+    environment = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(DRAIN_S)}
+    listens = {"tcpSocket": {"port": RAYLET_PORT}, "periodSeconds": 1, "timeoutSeconds": 5}
+    probes = {
+        "startupProbe": {**listens, "failureThreshold": STARTED_WITHIN_S},
+        "readinessProbe": listens,
+        "livenessProbe": {**listens, "periodSeconds": 5, "failureThreshold": 24},
+    }
+    container = _container(RAY, stay.image, environment)
+    pod = {
+        **_pod({**container, "env": [*container["env"], *besides], **probes}),
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+    }
+    return {"metadata": {"labels": stay.labels}, "spec": pod}
+
+
+def _pod(container: Document) -> Document:
+    security = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    return {"containers": [container], "securityContext": security}
+
+
+def _container(name: str, image: str, environment: Mapping[str, str]) -> Document:
+    # a user without a home
+    given = {"HOME": "/tmp", "RAY_USAGE_STATS_ENABLED": "0", **environment}
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": _variables(given),
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "4Gi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }

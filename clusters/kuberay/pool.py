@@ -1,0 +1,158 @@
+"""The Ray cluster of a run on Kubernetes, in the driver's pod: made for the first experiment, used again by the next.
+
+KubeRay replaces the pods that an experiment has taken away. Before the next one all of them are new or unhurt, and Ray
+has exactly those: what it still has as alive of a pod that is gone is waited out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+
+from shaketable.clusters import marked
+from shaketable.clusters.kuberay.cluster import KubeRayCluster, pods_of
+from shaketable.clusters.kuberay.kubernetes import Kubernetes, SeenPod
+from shaketable.clusters.kuberay.manifests import ENV, GCS_PORT, Group, Stay, groups_of, ray_cluster
+from shaketable.clusters.local import node as ray_node
+from shaketable.clusters.machine import own_ip
+from shaketable.clusters.protocol import ClusterError, Shape, Unsupported
+from shaketable.clusters.view import RayView
+
+HEAD_UP_WITHIN_S = 240.0
+NODES_UP_WITHIN_S = 300.0
+JOINED_WITHIN_S = 180.0
+LOOK_S = 0.5
+MARK = "kuberay:0"
+
+
+class KubeRayPool:
+    """`stay` is what this pod was told when it was started."""
+
+    def __init__(self) -> None:
+        if ENV not in os.environ:
+            raise ClusterError("cluster: kuberay runs in a driver's pod: `shaketable run --cluster kuberay` starts one")
+        self._stay = msgspec.json.decode(os.environ[ENV], type=Stay)
+        self._kubernetes = Kubernetes.connected(self._stay.namespace)
+        self._made = 0
+        self._ray: _RayCluster | None = None
+
+    @contextmanager
+    def borrow(self, shape: Shape) -> Iterator[KubeRayCluster]:
+        """Raises ClusterError where it cannot be had, Unsupported for slices that
+        are not whole."""
+        if shape.slices is not None and set(shape.slices.states) != {"whole"}:
+            raise Unsupported(
+                "KubeRay makes slices as a whole, and the experiment begins with another; use cluster: local"
+            )
+        ray = self._fitting(shape)
+        ray.make_ready(shape)
+        with KubeRayCluster(self._kubernetes, ray.name, ray.address, shape) as cluster:
+            yield cluster
+
+    def _fitting(self, shape: Shape) -> _RayCluster:
+        """The one that is there, if its worker groups are those."""
+        kinds = kinds_of(groups_of(shape))
+        if self._ray is not None and self._ray.kinds == kinds:
+            return self._ray
+        self.close()
+        self._made += 1
+        name = f"{self._stay.name}-{self._made}"
+        self._kubernetes.create(ray_cluster(self._stay, name, shape, metadata.version("ray")))
+        self._ray = _RayCluster(self._kubernetes, name, groups_of(shape))
+        return self._ray
+
+    def close(self) -> None:
+        if self._ray is not None:
+            ray, self._ray = self._ray, None
+            ray.close()
+
+
+def kinds_of(groups: Iterable[Group]) -> list[Group]:
+    """However many there are of each."""
+    return [replace(group, replicas=0) for group in groups]
+
+
+class _RayCluster:
+    """One RayCluster, and this pod's own node of it: a driver needs a raylet beside it. It has no CPUs."""
+
+    def __init__(self, kubernetes: Kubernetes, name: str, groups: tuple[Group, ...]) -> None:
+        self._kubernetes, self.name = kubernetes, name
+        self.kinds = kinds_of(groups)
+        self.address = ""
+        self._directory = Path(tempfile.mkdtemp(prefix="shk-"))
+
+    def make_ready(self, shape: Shape) -> None:
+        if not self.address:
+            self._wait_for_head()
+            self._join()
+        # What came back in place would be kept back by Kubernetes the longer, the more often it did.
+        for pod in self._workers():
+            if pod.restarts:
+                self._kubernetes.delete_pod(pod.name)
+        for number, group in enumerate(groups_of(shape)):
+            self._kubernetes.scale(self.name, number, group.replicas)
+        self._wait_for_nodes(shape.nodes)
+
+    def _wait_for_head(self) -> None:
+        """Until Ray has it as a node, which nobody may join before."""
+        deadline_s = time.monotonic() + HEAD_UP_WITHIN_S
+        labels = {"ray.io/cluster": self.name, "ray.io/node-type": "head"}
+        while True:
+            pods = self._kubernetes.pods(labels)
+            if pods and pods[0].ready:
+                address = f"{pods[0].ip}:{GCS_PORT}"
+                if any(seen.is_head and seen.state == "alive" for seen in RayView(address).nodes()):
+                    self.address = address
+                    return
+            _check(pods, "the head", self.name, deadline_s, HEAD_UP_WITHIN_S)
+            time.sleep(LOOK_S)
+
+    def _join(self) -> None:
+        deadline_s = time.monotonic() + JOINED_WITHIN_S
+        arguments = ray_node.worker_arguments(self.address, 0)
+        node = ray_node.start(0, MARK, self._directory / "0", arguments, {})
+        view, here = RayView(self.address), own_ip()
+        while not any(seen.ip == here and seen.state == "alive" for seen in view.nodes()):
+            node.check_starting()
+            if time.monotonic() > deadline_s:
+                raise ClusterError(f"the driver's pod did not join {self.address} within {JOINED_WITHIN_S:g} s")
+            time.sleep(LOOK_S)
+
+    def _workers(self) -> list[SeenPod]:
+        return self._kubernetes.pods(pods_of(self.name))
+
+    def _wait_for_nodes(self, nodes: int) -> None:
+        """Pods that are well, and Ray has those and no others."""
+        view, deadline_s = RayView(self.address), time.monotonic() + NODES_UP_WITHIN_S
+        while True:
+            pods = self._workers()
+            ready = {pod.ip for pod in pods if pod.ready and not pod.deleting}
+            free = view.resources(free=True)
+            alive = [seen for seen in view.nodes() if seen.state != "dead" and free.get(seen.node_id, {}).get("CPU")]
+            if len(pods) == len(ready) == nodes and sorted(seen.ip for seen in alive) == sorted(ready):
+                return
+            _check(pods, f"{nodes} workers", self.name, deadline_s, NODES_UP_WITHIN_S)
+            time.sleep(LOOK_S)
+
+    def close(self) -> None:
+        marked.kill_all(MARK)
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._kubernetes.end_ray_cluster(self.name)
+
+
+def _check(pods: list[SeenPod], what: str, cluster: str, deadline_s: float, within_s: float) -> None:
+    """Raises ClusterError for what will not come true."""
+    stuck = [f"pod {pod.name}: {pod.trouble}" for pod in pods if pod.trouble]
+    hopeless = [line for line in stuck if "not placed" not in line]
+    if hopeless or time.monotonic() > deadline_s:
+        why = "; ".join(stuck) or f"{len(pods)} pods, {sum(pod.ready for pod in pods)} ready"
+        raise ClusterError(f"{what} of RayCluster {cluster} did not come up within {within_s:g} s: {why}")

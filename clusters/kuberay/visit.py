@@ -1,0 +1,109 @@
+"""The harness's side of a stay on Kubernetes: what is made there, by whom it is guarded, and the end of it all.
+Experiments run in the driver's pod; what comes of them is fetched from there.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import msgspec
+
+from shaketable.clusters.kuberay import manifests
+from shaketable.clusters.kuberay.kubernetes import Kubernetes
+from shaketable.clusters.kuberay.manifests import Stay
+from shaketable.clusters.kuberay.watchdog import Watchdog, now
+from shaketable.clusters.protocol import ClusterError
+
+POD_UP_WITHIN_S = 180.0
+LOOK_S = 0.5
+
+
+class Visit:
+    """`with Visit(context, namespace, image) as visit: visit.run([...])`. `namespace` empty: one of its own, which goes
+    with it. Raises ClusterError."""
+
+    def __init__(self, context: str, namespace: str, image: str) -> None:
+        run = uuid.uuid4().hex[:10]
+        self.stay = Stay(run, namespace or f"shaketable-{run}", not namespace, image)
+        self.kubernetes = Kubernetes.connected(self.stay.namespace, context)
+        self._context = context
+
+    def __enter__(self) -> Self:
+        # Nothing is made unguarded.
+        self._watchdog = Watchdog(self.stay, self._context)
+        try:
+            self._make()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _make(self) -> None:
+        """The lease before all that it owns, and the pod that watches it before anything large."""
+        kubernetes = self.kubernetes
+        if self.stay.own_namespace:
+            kubernetes.create(manifests.namespace(self.stay))
+        owner = kubernetes.create(manifests.lease(self.stay))
+        self.stay = msgspec.structs.replace(self.stay, owner=owner)
+        kubernetes.renew(self.stay.name, now())
+        kubernetes.check_kuberay()
+        for document in (*manifests.account(self.stay), manifests.driver_pod(self.stay)):
+            kubernetes.create(document)
+        self._wait_for_pod()
+
+    def _wait_for_pod(self) -> None:
+        deadline_s = time.monotonic() + POD_UP_WITHIN_S
+        while not (pod := self.kubernetes.pod(self.stay.name)) or not pod.ready:
+            trouble = pod.trouble if pod else "it is gone"
+            if time.monotonic() > deadline_s or (pod and pod.trouble and not pod.trouble.startswith("not placed")):
+                raise ClusterError(
+                    f"the driver's pod {self.stay.name} did not start within {POD_UP_WITHIN_S:g} s:"
+                    f" {trouble or 'no reason is given'}; image {self.stay.image}"
+                )
+            time.sleep(LOOK_S)
+
+    # -- in the driver's pod
+
+    def run(self, command: Sequence[str], output: BinaryIO) -> int:
+        """Its exit code. What it prints goes to `output` as it comes."""
+        return self.kubernetes.execute(self.stay.name, *command, stdout=output, within_s=None)[0]
+
+    def bring(self, files: Mapping[str, Path]) -> None:
+        """To these paths there."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            for name, path in files.items():
+                archive.add(path, arcname=name.lstrip("/"))
+        unpack = ("tar", "-C", "/", "-x", "--no-overwrite-dir", "-f", "-")
+        code, said = self.kubernetes.execute(self.stay.name, *unpack, stdin=packed.getvalue())
+        if code:
+            raise ClusterError(f"files could not be brought to the driver's pod: {said.decode(errors='replace')}")
+
+    def fetch(self, there: str, here: Path) -> None:
+        """Everything below a directory of the pod."""
+        packed = io.BytesIO()
+        pack = ("tar", "-C", there, "-c", "-f", "-", ".")
+        code, _ = self.kubernetes.execute(self.stay.name, *pack, stdout=packed, within_s=None)
+        if code:
+            raise ClusterError(f"the results could not be fetched from {there} in the driver's pod")
+        packed.seek(0)
+        with tarfile.open(fileobj=packed) as archive:
+            archive.extractall(here, filter="data")
+
+    # -- the end
+
+    def close(self) -> None:
+        """Returns when nothing of it is left. Idempotent."""
+        self._watchdog.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

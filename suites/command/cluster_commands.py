@@ -1,0 +1,80 @@
+"""What clusters elsewhere need first: `shaketable image build`, the image that the nodes of `--cluster containers` are
+started from, and `shaketable kubernetes-role`, the rights that `--cluster kuberay` needs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+import yaml
+
+from shaketable.clusters.kuberay import rights
+from shaketable.clusters.protocol import ClusterError
+from shaketable.reports import results
+from shaketable.suites.command.commands import app, command
+from shaketable.suites.gate.catalogue import UsageError
+
+group = typer.Typer(
+    help="Make the image of --cluster containers.",
+    no_args_is_help=True,
+    epilog="\b\nExamples:\n  shaketable image build    see shaketable image build --help",
+)
+app.add_typer(group, name="image")
+
+
+@group.callback()
+def image() -> None:
+    """Without this the only command would be the group itself."""
+
+
+@command(
+    examples="""
+shaketable image build                                    Python and Ray in the versions that are installed here
+shaketable image build --extra torch                      with torch, for jobs that train with it
+shaketable image build --base my-registry/python:3.11     on an image of your own, with that Python and pip
+""",
+    group=group,
+)
+def build(
+    base: Annotated[
+        str, typer.Option(metavar="NAME", help="An image with this version of Python. Default: Python's own.")
+    ] = "",
+    tag: Annotated[str, typer.Option(metavar="NAME", help="What the image is called. Default: the usual one.")] = "",
+    extra: Annotated[
+        list[str] | None, typer.Option(metavar="EXTRA", help="Of shaketable: torch, jax. Repeatable.")
+    ] = None,
+) -> int:
+    """Build the image that nodes are started from.
+
+    Needs a container engine. The libraries get the versions that are installed here. shaketable itself and your job are
+    not in the image: a node reads them from this machine."""
+    from shaketable.clusters.containers import engine
+    from shaketable.clusters.containers import image as images
+
+    named = tag or images.USUAL
+    try:
+        for line in images.build(engine.connect(), named, base or images.official_base(), extra or ()):
+            print(line)
+    except ClusterError as error:
+        raise UsageError(str(error)) from None
+    print(f"built {named}: {images.versions()}")
+    return results.EXIT_PASS
+
+
+@command(
+    examples="""
+shaketable kubernetes-role | kubectl apply -f -                     runs make a namespace of their own
+shaketable kubernetes-role --namespace team | kubectl apply -f -    runs stay in that one
+"""
+)
+def kubernetes_role(
+    namespace: Annotated[
+        str, typer.Option(metavar="NAME", help="That of kuberay:CONTEXT/NAME; without it, a run makes its own.")
+    ] = "",
+) -> int:
+    """Print the rights that --cluster kuberay needs.
+
+    It is a Role for one namespace, or a ClusterRole. Bind it to whoever runs the command."""
+    sys.stdout.write(yaml.safe_dump(rights.role(namespace), sort_keys=False))
+    return results.EXIT_PASS

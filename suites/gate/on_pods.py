@@ -1,0 +1,110 @@
+"""`shaketable run --cluster kuberay`: the same command in a driver's pod, on the Kubernetes that the kubeconfig names.
+
+What it prints comes out here as it is printed, and the result folder is fetched when it is over; the histories in it
+can be judged again here. All that is made there is deleted before this returns.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from shaketable.chaos.plan import KUBERAY
+from shaketable.clusters.kuberay.manifests import ENV
+from shaketable.clusters.protocol import ClusterError
+from shaketable.reports.results import Run
+from shaketable.suites.gate.catalogue import UsageError
+from shaketable.suites.gate.execution import Trial
+from shaketable.suites.gate.outputs import read_run
+
+THERE, FILES = "/tmp/shaketable/results", "/tmp/shaketable/experiments"
+COMMAND = ("python", "-m", "shaketable.suites.command.cli", "run")
+
+
+def cluster_of(trials: Iterable[Trial]) -> str:
+    """Where all of them run, if that is on pods; empty: none does. Raises UsageError for a mixture."""
+    asked = {trial.configuration.cluster for trial in trials}
+    on_pods = {cluster for cluster in asked if cluster.partition(":")[0] == KUBERAY}
+    if on_pods and len(asked) > 1:
+        raise UsageError(f"these experiments run on {', '.join(sorted(asked))}: give --cluster, or run them apart")
+    return next(iter(on_pods), "")
+
+
+def check(cluster: str, image: str) -> None:
+    """Raises UsageError where the pods would have no image."""
+    if image or inside():
+        return
+    raise UsageError(
+        f"--cluster {cluster} needs --image NAME: one with Ray, shaketable[chaos,storage,kubernetes] and your job"
+        " (docs/kubernetes.md has a Dockerfile)"
+    )
+
+
+def inside() -> bool:
+    """This is a driver's pod already."""
+    return ENV in os.environ
+
+
+class _Text(io.RawIOBase):
+    """Bytes as they come, written out as text."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._decoder = out, codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._out.write(self._decoder.decode(bytes(data)))
+        self._out.flush()
+        return len(data)
+
+
+def run(cluster: str, image: str, arguments: Sequence[str], names: Sequence[str], folder: Path, out: TextIO) -> Run:
+    """`arguments` are those of `shaketable run` besides the experiments' names. Raises UsageError where it could not be
+    carried out."""
+    try:
+        from shaketable.clusters.kuberay.visit import Visit
+    except ImportError as error:
+        raise UsageError(f"{error.name} is not installed: pip install 'shaketable[kubernetes]'") from None
+    _, _, place = cluster.partition(":")
+    context, _, namespace = place.partition("/")
+    files = {name: Path(name) for name in names if Path(name).is_file()}
+    there = {name: f"{FILES}/{number}-{path.name}" for number, (name, path) in enumerate(files.items())}
+    command = [*COMMAND, *(there.get(name, name) for name in names), *arguments, "--results", THERE, "--jobs", "1"]
+    try:
+        with Visit(context, namespace, image) as visit:
+            if files:
+                visit.bring({there[name]: path for name, path in files.items()})
+            try:
+                visit.run(command, io.BufferedWriter(_Text(out), 1))
+            finally:
+                # what there is of a run that was interrupted, too
+                visit.fetch(THERE, folder)
+    except ClusterError as error:
+        raise UsageError(str(error)) from error
+    return read_run(folder / "results.json")
+
+
+def arguments_of(
+    variables: Mapping[str, str],
+    *,
+    tags: Sequence[str],
+    everything: bool,
+    seed: int | None,
+    mutant: str,
+    repeat: int,
+    flags: Sequence[str],
+) -> list[str]:
+    """As the command line of the pod's command."""
+    said = [word for key, value in variables.items() for word in ("--var", f"{key}={value}")]
+    said += [word for tag in tags for word in ("--tag", tag)]
+    said += ["--all"] if everything else []
+    said += [] if seed is None else ["--seed", str(seed)]
+    said += ["--mutant", mutant] if mutant else []
+    said += [] if repeat == 1 else ["--repeat", str(repeat)]
+    return [*said, *flags]

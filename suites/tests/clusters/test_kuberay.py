@@ -1,0 +1,123 @@
+"""`cluster: kuberay` as far as no Kubernetes is needed: what it is called, what is had there, what is refused."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shaketable.chaos.errors import ExperimentError
+from shaketable.chaos.experiment.configuration import configuration
+from shaketable.chaos.faults import FAULTS
+from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
+from shaketable.chaos.run.preparation import out_of_reach
+from shaketable.clusters.kuberay.cluster import all_stopped, became
+from shaketable.clusters.kuberay.kubernetes import SeenPod
+from shaketable.clusters.kuberay.manifests import Stay, groups_of, ray_cluster
+from shaketable.clusters.protocol import Shape
+from shaketable.clusters.slice_states import Slices
+from shaketable.suites.gate import runner
+from shaketable.suites.gate.catalogue import UsageError
+
+BESIDE_RAY = {"add_node", "freeze_node", "sigterm_node"}
+STAY = Stay("abc", "team", False, "somewhere/ray:1")
+
+
+@pytest.mark.parametrize("name", ["kuberay", "kuberay:here", "kuberay:a@b.c:1/team", "kuberay:/team"])
+def test_pods_are_named_by_context_and_namespace(name: str) -> None:
+    assert configuration({"cluster": name}).on_pods
+
+
+@pytest.mark.parametrize("wrong", ["kuberay:here/", "kuberay:here/Team", "kuberay:here/a/b"])
+def test_a_namespace_that_is_none_is_an_error_that_says_what_to_write(wrong: str) -> None:
+    with pytest.raises(ExperimentError, match="write kuberay, kuberay:CONTEXT or kuberay:CONTEXT/NAMESPACE"):
+        configuration({"cluster": wrong})
+
+
+def test_pods_share_no_directory() -> None:
+    assert configuration({"cluster": "kuberay"}).kept_in == "s3"
+    assert configuration({"cluster": "local"}).kept_in == "directory"
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_what_cannot_be_had_on_pods_is_said_before_anything_is_made(name: str) -> None:
+    plan = Plan("t", Configuration(cluster="kuberay"), (FaultPlan(name),), Expect())
+    refused = f"fault 0 ({name}) cannot be had on pods" in " ".join(out_of_reach(plan))
+    assert refused == (not FAULTS[name].anywhere and name not in BESIDE_RAY)
+
+
+def test_other_subjects_and_the_harness_own_disk_are_not_to_be_had_on_pods() -> None:
+    plan = Plan("t", Configuration(cluster="kuberay"), (), Expect())
+    for changed in ({"subject": "ray-train"}, {"storage": "disk"}):
+        made = replace(plan, configuration=Configuration(cluster="kuberay", **changed))  # type: ignore[arg-type]
+        assert len(list(out_of_reach(made))) == 1
+    assert not list(out_of_reach(plan))
+
+
+def test_without_an_image_nothing_is_made(tmp_path: Path) -> None:
+    request = runner.Request(("worker-crash",), variables={"cluster": "kuberay"}, results=tmp_path / "results")
+    with pytest.raises(UsageError, match="needs --image NAME"):
+        runner.run(request, io.StringIO())
+
+
+def test_experiments_on_pods_and_elsewhere_are_not_one_run(tmp_path: Path) -> None:
+    here = Path(__file__).parents[2] / "experiments" / "worker-crash.yaml"
+    there = tmp_path / "there.yaml"
+    there.write_text(here.read_text().replace("cluster: local", "cluster: kuberay"))
+    with pytest.raises(UsageError, match="run on kuberay, local"):
+        runner.run(runner.Request((str(here), str(there)), results=tmp_path / "results"), io.StringIO())
+
+
+def test_tiers_are_worker_groups_with_a_label() -> None:
+    groups = groups_of(Shape(3, tiers=("spot", "on-demand", "on-demand")))
+    assert [(group.name, group.replicas, group.labels) for group in groups] == [
+        ("tier-spot", 1, {"tier": "spot"}),
+        ("tier-on-demand", 2, {"tier": "on-demand"}),
+    ]
+
+
+def test_a_host_of_a_slice_is_told_by_kuberay_which_it_is() -> None:
+    shape = Shape(4, slices=Slices("v6e", "2x4", 4, ("whole", "whole")))
+    (group,) = ray_cluster(STAY, "rays", shape, "2.60.0")["spec"]["workerGroupSpecs"]
+    variables = {each["name"]: each for each in group["template"]["spec"]["containers"][0]["env"]}
+    assert (group["numOfHosts"], group["rayStartParams"]["resources"]) == (2, "'{\"TPU\": 4.0}'")
+    assert "replica-host-index" in variables["TPU_WORKER_ID"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert variables["TPU_ACCELERATOR_TYPE"]["value"] == "v6e-8"
+
+
+POD = SeenPod("a", "uid-1", "10.0.0.1", True, 0, False, "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [
+        ({}, None),
+        ({"ready": False}, None),
+        ({"deleting": True}, "draining"),
+        ({"restarts": 1}, "dead"),
+        ({"restarts": 1, "deleting": True}, "dead"),
+        ({"uid": "uid-2"}, "dead"),
+    ],
+)
+def test_a_node_is_gone_with_its_pod_or_with_a_restart_in_place(changed: dict[str, Any], state: str | None) -> None:
+    assert became(POD, replace(POD, **changed)) == state
+    assert became(POD, None) == "dead"
+
+
+FIRST = "1 (ray) S 0 1"
+
+
+@pytest.mark.parametrize(
+    ("stats", "stopped"),
+    [
+        ([FIRST, "7 (raylet) T 1 7", "9 (ray::IDLE (x)) T 7 7", "12 (cat) R 0 12"], True),
+        ([FIRST, "7 (raylet) T 1 7", "9 (ray::IDLE) S 7 7", "12 (cat) R 0 12"], False),
+        ([FIRST, "12 (cat) R 0 12"], False),
+        ([FIRST, "7 (raylet) Z 1 7"], False),
+    ],
+)
+def test_a_pod_is_stopped_when_all_of_it_is_but_its_first_process(stats: list[str], stopped: bool) -> None:
+    assert all_stopped("\n".join(stats)) == stopped
