@@ -52,7 +52,8 @@ def cells(change: Change) -> tuple[str, ...]:
 
 
 def call(change: Change) -> str:
-    """`slower (p 0.008)`: how probable it is that chance alone shows such a change in any figure."""
+    """`slower (p 0.008)`: how probable it is that chance alone shows such a change in any recovery, or in
+    any goodput."""
     return f"{change.call} (p {change.chance:.2g})" if change.call else ""
 
 

@@ -98,6 +98,32 @@ def test_a_recovery_that_is_30_percent_slower_is_found_with_five_repeats(pair: i
     assert change.chance <= 0.01
 
 
+def test_a_goodput_that_varies_hides_no_recovery() -> None:
+    """Measured: five passes of a build, and of one whose recovery takes 30 % longer, on a machine that was busy. Its
+    goodput differs more between two other halves of the passes than the recovery does between the builds."""
+    measured = {
+        "old": ((0.6604, 0.5788, 0.5388, 0.5064, 0.5251), (0.1258, 0.1854, 0.2063, 0.2284, 0.2346)),
+        "new": ((0.7522, 0.7236, 0.7830, 0.8337, 0.7253), (0.1335, 0.1439, 0.1524, 0.1209, 0.1606)),
+    }
+    old, new = (repeated_runs.measured(*figures) for figures in measured.values())
+    (change,) = compare(old, new).called
+    assert (change.figure, change.call) == ("recovery", "slower")
+
+
+def test_a_third_more_of_the_shortest_recovery_is_a_change_too() -> None:
+    """A worker that is forked anew is back in 0.05 s."""
+    slow = repeated_runs.run(1, noise=0.03, slower={"experiment-0": 1.3})
+    (change,) = compare(repeated_runs.run(0, noise=0.03), slow).called
+    assert (change.experiment, change.call) == ("experiment-0", "slower")
+    assert change.new.value - change.old.value < 0.02
+
+
+def test_a_limit_does_not_hold_for_what_may_be_chance_in_runs_without_repeats() -> None:
+    """Twice as long, and yet 0.01 s."""
+    old, new = (repeated_runs.run(0, repeats=1, noise=0, experiments={"fast": back_s}) for back_s in (0.01, 0.02))
+    assert compare(old, new, max_slower=1.5).beyond == ()
+
+
 def test_a_change_too_small_to_matter_is_not_called_one() -> None:
     slow = dict.fromkeys(repeated_runs.EXPERIMENTS, 1.06)
     made = compare(repeated_runs.run(1, noise=0.001), repeated_runs.run(2, noise=0.001, slower=slow))
