@@ -114,10 +114,10 @@ def experiment_of(result: Result) -> str:
 
 
 def passed(run: Run, experiment: str) -> list[Result]:
-    return [result for result in _of(run, experiment) if result.verdict in PASSED]
+    return [result for result in results_of(run, experiment) if result.verdict in PASSED]
 
 
-def _of(run: Run, experiment: str) -> list[Result]:
+def results_of(run: Run, experiment: str) -> list[Result]:
     return sorted((one for one in run.results if experiment_of(one) == experiment), key=lambda one: one.repeat)
 
 
@@ -142,7 +142,7 @@ def _side(run: Run) -> Side:
 
 
 def _verdict(name: str, old: Run, new: Run) -> VerdictChange | None:
-    before, after = (Counter(one.verdict for one in _of(run, name)) for run in (old, new))
+    before, after = (Counter(one.verdict for one in results_of(run, name)) for run in (old, new))
     if set(before) == set(after):
         return None
     worse = set(before) <= set(PASSED) and not set(after) <= set(PASSED)
@@ -199,7 +199,7 @@ def _figures(name: str, old: Run, new: Run) -> Iterator[_Figure]:
 
 
 def _numbered(run: Run, name: str) -> Iterable[tuple[int, Result]]:
-    return ((number, one) for number, one in enumerate(_of(run, name), 1) if one.verdict in PASSED)
+    return ((number, one) for number, one in enumerate(results_of(run, name), 1) if one.verdict in PASSED)
 
 
 def _change(figure: _Figure, chance: float) -> Change:

@@ -14,6 +14,7 @@ from shaketable.reports.comparison.aligned import aligned
 from shaketable.reports.comparison.chance import chances, least_chance, middle, ratio
 from shaketable.reports.comparison.compared import compare
 from shaketable.reports.comparison.page import render
+from shaketable.reports.results import ResultVerdict
 from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.tests.rigs import recorded, repeated_runs
 from shaketable.suites.tests.rigs.calling import called
@@ -272,6 +273,21 @@ def test_the_command_writes_the_page_with_the_histories_of_both(tmp_path: Path) 
     done = called("compare", old, new, "--html", tmp_path / "page.html")
     assert done.exit_code == 0, done.stderr
     assert (tmp_path / "page.html").read_text().count("<svg") == 2
+
+
+def test_a_red_run_and_the_green_one_after_it_are_shown_beside_each_other(tmp_path: Path) -> None:
+    """Nothing is measured of a run that failed, and yet somebody wants to see what became of it."""
+    verdicts: dict[str, ResultVerdict] = {"old": "FAIL", "new": "PASS"}
+    for name, verdict in verdicts.items():
+        run = repeated_runs.run(1, repeats=1, experiments={"worker-crash": 0.5}, verdicts={"worker-crash": verdict})
+        recorded.write(repeated_runs.write(run, tmp_path / name) / "worker-crash-1", recorded.worker_crash())
+    done = called("compare", tmp_path / "old", tmp_path / "new", "--html", tmp_path / "page.html")
+    assert "verdict  worker-crash: FAIL, now PASS" in done.stdout
+    assert "new / old" not in done.stdout
+    said = "1 verdict changed; no figure to compare: only results that passed in both are measured"
+    assert done.stdout.splitlines()[-1] == said
+    page = (tmp_path / "page.html").read_text()
+    assert (page.count("<svg"), page.count('"card notice alarm"')) == (1, 0)
 
 
 def test_a_limit_is_written_as_a_number_of_times() -> None:
