@@ -108,13 +108,23 @@ class Bed:
         nth: int = 1,
         timeout_s: float = RECOVER_WITHIN_S,
     ) -> Kind:
-        """The `nth` event of `kind` of which `predicate` is true. Raises BenchError past the deadline."""
-        event = self.collector.wait_for(
-            lambda event: isinstance(event, kind) and predicate(event), nth=nth, timeout_s=timeout_s, name=name
-        )
-        if not isinstance(event, kind):
-            raise BenchError(f"{name}: not within {timeout_s:.0f} s; see {self.log}")
-        return event
+        """The `nth` event of `kind` of which `predicate` is true. Raises BenchError past the deadline, and soon after
+        the driver has ended without it."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            code, left_s = self.driver.poll(), deadline_s - time.monotonic()
+            event = self.collector.wait_for(
+                lambda event: isinstance(event, kind) and predicate(event),
+                nth=nth,
+                timeout_s=max(0.0, min(LOOK_S, left_s)),
+                name=name,
+            )
+            if isinstance(event, kind):
+                return event
+            if code is not None:
+                raise BenchError(f"{name}: the driver ended with code {code} before; see {self.log}")
+            if left_s <= 0:
+                raise BenchError(f"{name}: not within {timeout_s:.0f} s; see {self.log}")
 
     def steady(self, world_size: int, steps: int = 6) -> AttemptStarted:
         """Wait until an attempt of this size has run for some steps from now; returns that attempt."""

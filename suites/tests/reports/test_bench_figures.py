@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 
 from shaketable.chaos.history.events import AnyEvent, AttemptStarted, Resumed, StateChanged, Stepped, WorkerStarted
+from shaketable.chaos.plan import Configuration
+from shaketable.clusters.processes.cluster import ProcessCluster
+from shaketable.clusters.protocol import Shape
 from shaketable.suites.bench.figures import NAMES, Sample, as_json, summarise, unit_of
 from shaketable.suites.bench.reading import Wasted, recovery, wasted
+from shaketable.suites.bench.rig import Bed, BenchError
 from shaketable.suites.bench.scenarios import SCENARIOS, chosen
 from shaketable.suites.bench.table import BEGIN, END, column_of, markdown, read, table, write_markdown
+
+DRIVER_ENDS_WITHIN_S = 60.0
 
 
 def sample(value: float, name: str = "grow_s", subject: str = "bundled", part: str | None = None) -> Sample:
@@ -31,6 +37,14 @@ def test_a_figure_is_the_median_with_the_lowest_the_highest_and_the_count() -> N
         }
     ]
     assert json.dumps(as_json([figure]))
+
+
+def test_a_wait_ends_with_the_driver_and_says_so(tmp_path: Path) -> None:
+    """It cannot load its job. A bench that waits for eight minutes all the same has less time for the rest."""
+    with ProcessCluster(Shape(nodes=1)) as cluster, Bed(cluster, Configuration(job="nowhere:train"), tmp_path) as bed:
+        bed.launch()
+        with pytest.raises(BenchError, match="a step: the driver ended with code 2 before; see"):
+            bed.wait(Stepped, lambda event: True, "a step", timeout_s=DRIVER_ENDS_WITHIN_S)
 
 
 def test_subjects_and_profiles_are_never_mixed_in_one_figure() -> None:
