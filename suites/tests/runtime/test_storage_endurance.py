@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from shaketable.runtime.agent import stacks
-from shaketable.runtime.checkpoints import store
+from shaketable.runtime.checkpoints import node_disk, store
 from shaketable.runtime.checkpoints.merge import merge_files
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.driver.executor import Executor
@@ -119,19 +119,36 @@ def test_a_full_disk_of_the_node_is_waited_for(tmp_path: Path, monkeypatch: pyte
     assert (restored / "model").read_bytes() == b"weights"
 
 
-def test_a_node_disk_that_stays_full_is_an_outage_that_nobody_is_charged_for(
+def test_a_node_whose_disk_stays_full_is_left_long_before_an_outage_would_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = begun(tmp_path / "run")
     record = commit(log, tmp_path)
-    monkeypatch.setattr(retries, "_retry_timeout_s", 0.3)
+    monkeypatch.setattr(node_disk, "PATIENCE_S", 0.3)
     full = failing(hashing._write_all, OSError(errno.ENOSPC, "No space left on device"), 1000)
     monkeypatch.setattr(hashing, "_write_all", full)
     rig = CopyingRig(setup(log.run_path, log.run_id), tmp_path)
     rig.copying.begin(rig.fork(record))
-    rig.until(lambda: rig.told)
-    (told,) = rig.told
-    assert isinstance(told, msg.CheckpointCorrupt) and told.outage and "No space left" in told.detail
+    rig.until(lambda: rig.why_unfit)
+    assert "No space left" in rig.why_unfit[0] and not rig.told
+
+
+def test_a_node_whose_disk_takes_nothing_is_unfit_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = begun(tmp_path / "run")
+    monkeypatch.setattr(node_disk, "PATIENCE_S", 0.3)
+    rig, fit = CopyingRig(setup(log.run_path, log.run_id), tmp_path), list[bool]()
+    # where the directory of the run should be
+    rig.copying.run_directory.parent.mkdir(parents=True)
+    rig.copying.run_directory.touch()
+    rig.copying.check_node(lambda: fit.append(True))
+    rig.until(lambda: rig.why_unfit)
+    assert "own disk takes nothing" in rig.why_unfit[0] and not fit
+    rig.copying.run_directory.unlink()
+    rig.copying.check_node(lambda: fit.append(True))
+    rig.until(lambda: fit)
+    assert rig.copying.staging.is_dir() and not any(rig.copying.staging.iterdir())
 
 
 def test_an_attempt_whose_checkpoint_cannot_be_read_ends_as_an_outage_uncharged() -> None:
