@@ -18,8 +18,8 @@ from shaketable.chaos.history.events import FaultInjected, FaultMissed, FaultObs
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 from shaketable.chaos.run.preparation import prepare
 from shaketable.suites.tests.chaos.test_faults_landing import AT, Stage, only
-from shaketable.suites.tests.rigs.apart import ApartCluster
-from shaketable.suites.tests.rigs.two_machines import TwoMachines, two_machines, why_not
+from shaketable.suites.tests.rigs.apart import ApartCluster, why_not
+from shaketable.suites.tests.rigs.two_machines import TwoMachines, two_machines
 
 takes_namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not() or "there are two machines")
 NODE = {"node": 2}
