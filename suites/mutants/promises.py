@@ -62,6 +62,7 @@ BROKEN_BY: Mapping[str, tuple[str, ...]] = {
     "commit-7": ("a-refusal-is-no-vote",),
     "commit-8": ("refused-checkpoints-not-named",),
     "commit-9": ("permission-bits-lost",),
+    "commit-10": ("error-told-before-the-last-reports",),
     "metrics-1": (
         "what-json-cannot-say-recorded-as-text",
         "metrics-of-any-rank",
