@@ -8,7 +8,7 @@ what can be undone. No evidence, no verdict: a fault whose `inject` does nothing
 from __future__ import annotations
 
 import random
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from shaketable.chaos.constraints import Account
 from shaketable.chaos.fault_kinds import Cause, Loss, Manner
@@ -50,8 +50,8 @@ class Fault:
     anywhere: ClassVar[bool] = False
     # It can be had where nodes are pods that were made for the run. So can those that can be had anywhere.
     on_pods: ClassVar[bool] = False
-    # It needs nodes that are machines of their own, each with its network, its memory and its disk.
-    apart: ClassVar[bool] = False
+    # It needs nodes that have a network of their own, or that are machines of their own with memory and disk as well.
+    apart: ClassVar[Literal["", "network", "machine"]] = ""
     storages: ClassVar[tuple[StorageKind, ...]] = get_args(StorageKind)
     # `shaketable explore` makes schedules of it.
     drawn: ClassVar[bool] = False

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,26 @@ from shaketable.clusters import marked
 from shaketable.clusters.containers import engine
 from shaketable.clusters.containers import image as images
 from shaketable.clusters.containers import node as nodes_
+from shaketable.clusters.containers.firewall import Rule
 from shaketable.clusters.containers.node import ContainerProcess, Place
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.node import MOST_TRIES, Start
 from shaketable.clusters.own_nodes import HEAD
-from shaketable.clusters.protocol import ClusterError, Shape
+from shaketable.clusters.protocol import ClusterError, Cut, Shape, Way
+
+
+@dataclass(frozen=True, slots=True)
+class _FirewallCut:
+    cluster: ContainerCluster
+    number: int
+    rule: Rule
+
+    def dropped(self) -> int:
+        return self.rule.met()
+
+    def mend(self) -> None:
+        if self.number in {node.number for node in self.cluster.nodes()}:
+            self.rule.remove()
 
 
 class ContainerCluster(LocalCluster):
@@ -95,6 +111,11 @@ class ContainerCluster(LocalCluster):
         if code:
             raise ClusterError(f"node {number}: `{' '.join(command)}` exited with {code}: {said}")
         return said
+
+    def cut_off(self, number: int, way: Way, share: float = 1.0) -> Cut:
+        cut = _FirewallCut(self, number, Rule(functools.partial(self.on_machine, number), way, share))
+        cut.rule.add()
+        return cut
 
     def put_file(self, node_id: str, path: Path, text: str) -> None:
         script = 'mkdir -p "$1" && printf %s "$3" > "$1/.$2" && mv "$1/.$2" "$1/$2"'
