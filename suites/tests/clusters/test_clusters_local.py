@@ -21,7 +21,7 @@ from shaketable.clusters.local import cluster as local
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.pool import ClusterPool
 from shaketable.clusters.protocol import ClusterError, Shape
-from shaketable.clusters.watchdog import Watchdog
+from shaketable.clusters.watchdog import Watchdog, harness_lives
 from shaketable.suites.tests.rigs.autoscaling_cluster import autoscaling_cluster
 
 GONE_S = 30.0
@@ -78,6 +78,16 @@ def test_the_watchdog_cleans_up_when_its_pipe_ends(mark: str, tmp_path: Path) ->
     Watchdog(mark, directory).close()
     assert marked.find(mark) == {}
     assert not directory.exists()
+
+
+def test_the_harness_lives_until_its_pipe_ends_or_it_is_no_longer_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert harness_lives(os.getppid(), 0.0)
+        assert not harness_lives(os.getpid(), 0.0), "a fork of it holds the pipe open"
+        os.close(writing)
+        assert not harness_lives(os.getppid(), GONE_S)
 
 
 HARNESS = """
