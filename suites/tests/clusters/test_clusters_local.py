@@ -9,15 +9,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from shaketable.clusters import machine, marked, versions
 from shaketable.clusters.local import cluster as local
+from shaketable.clusters.local import node
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.pool import ClusterPool
 from shaketable.clusters.protocol import ClusterError, Shape
@@ -88,6 +90,70 @@ def test_the_harness_lives_until_its_pipe_ends_or_it_is_no_longer_the_parent(mon
         assert not harness_lives(os.getpid(), 0.0), "a fork of it holds the pipe open"
         os.close(writing)
         assert not harness_lives(os.getppid(), GONE_S)
+
+
+# What `ray start` does, without Ray. A head says where it listens; the first one gives up when somebody looks whether
+# it is alive. A worker node comes up where it was told of the second.
+AS_RAY_START = """
+import pathlib, sys, time
+here, arguments = pathlib.Path(sys.argv[1]), sys.argv[2:]
+if "--head" in arguments:
+    given_up = here.parent / "given-up"
+    first = not given_up.exists()
+    given_up.touch()
+    (here / "session_2").mkdir()
+    (here / "session_2" / "gcs_server_port_1").write_text("1001" if first else "1002")
+    while first:
+        if (here.parent / "looked").exists():
+            sys.exit(TOO_SLOW)
+        time.sleep(0.01)
+if "--head" in arguments or arguments[0].endswith(":1002"):
+    (here / "up").touch()
+time.sleep(600)
+"""
+
+
+class SeenAsUp:
+    """Instead of Ray's own view."""
+
+    directory = Path()
+
+    def __init__(self, address: str) -> None:
+        pass
+
+    def nodes(self) -> list[SimpleNamespace]:
+        (self.directory / "looked").touch()
+        up = [file.parent for file in self.directory.glob("*/up")]
+        return [SimpleNamespace(temp_dir=str(at), node_id=f"node-{at.name}", state="alive") for at in up]
+
+
+def test_nodes_begin_again_with_a_head_that_gave_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = f"TOO_SLOW = {node.TOO_SLOW!r}{AS_RAY_START}"
+    started: list[int] = []
+
+    def start(
+        number: int, mark: str, directory: Path, arguments: list[str], extra: Mapping[str, str]
+    ) -> node.NodeProcess:
+        directory.mkdir(parents=True)
+        with (directory / node.LOG).open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-S", "-c", program, str(directory), *arguments],
+                stderr=log,
+                env=node.environment(mark, extra),
+                start_new_session=True,
+            )
+        started.append(number)
+        monkeypatch.setattr(SeenAsUp, "directory", directory.parent)
+        return node.NodeProcess(number, mark, directory, process, arguments)
+
+    monkeypatch.setattr(node, "start", start)
+    monkeypatch.setattr(local, "RayView", SeenAsUp)
+    monkeypatch.setattr(local, "NODE_ALIVE_S", 10.0)
+    with LocalCluster(Shape(nodes=2)) as cluster:
+        assert cluster.address.endswith(":1002")
+        assert [(one.number, one.node_id) for one in cluster.nodes()] == [(1, "node-1"), (2, "node-2")]
+        assert len(marked.find(f"{cluster.id}:")) == 3
+    assert started == [0, 1, 2, 0, 1, 2]
 
 
 HARNESS = """
