@@ -166,15 +166,15 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_is_left_of_a_cluster_whose_harness_dies(sig: signal.Signals) -> None:
+def test_nothing_is_left_of_a_cluster_whose_harness_dies() -> None:
+    """By SIGKILL; by Ctrl-C, and with nodes, in `test_clusters_processes.py`: the watchdog is the same."""
     harness = subprocess.Popen(
         [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert harness.stdout is not None
     identity, directory = harness.stdout.readline().split()
     assert len(marked.find(f"{identity}:")) > 5
-    harness.send_signal(sig)
+    harness.kill()
     harness.communicate()
     assert within(GONE_S, lambda: not marked.find(f"{identity}:") and not Path(directory).exists())
 
@@ -182,10 +182,10 @@ def test_nothing_is_left_of_a_cluster_whose_harness_dies(sig: signal.Signals) ->
 def test_two_clusters_side_by_side_do_not_touch_each_other() -> None:
     # Entered in their threads: where one of them does not come up, the other is closed.
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
-        shapes = [Shape(nodes=1), Shape(nodes=1)]
+        shapes = [Shape(nodes=0), Shape(nodes=1)]
         one, other = threads.map(lambda shape: stack.enter_context(LocalCluster(shape)), shapes)
         assert one.address != other.address
-        assert not set(one.pids(1)) & set(other.pids(1))
+        assert not set(one.pids(0)) & {*other.pids(0), *other.pids(1)}
         one.close()
         assert other.state(1) == "alive"
         assert other.defects() == []
@@ -227,7 +227,7 @@ def test_a_pending_placement_group_makes_the_autoscaling_cluster_grow() -> None:
 def test_a_node_that_cannot_start_is_named_with_the_end_of_its_log() -> None:
     broken = {"RAY_health_check_period_ms": "not a number"}
     with pytest.raises(ClusterError, match="node 0"):
-        LocalCluster(Shape(nodes=1), environment=broken)
+        LocalCluster(Shape(nodes=0), environment=broken)
 
 
 def test_a_directory_that_holds_something_is_refused_and_kept(tmp_path: Path) -> None:
