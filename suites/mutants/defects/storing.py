@@ -122,9 +122,9 @@ def deletes_before_records(executor: Any) -> None:
     def make(original: Any) -> Any:
         def prepare(self: Any, listener: Any) -> None:
             def delete(name: str) -> None:
-                self._log_calls.put(lambda: chores.checkpoints.delete(self._log.run_path, [name]))
+                self._log_thread.do(lambda: chores.checkpoints.delete(self._log.run_path, [name]))
 
-            self._chores.delete, self._chores.do = delete, self._log_calls.put
+            self._chores.delete, self._chores.do = delete, self._log_thread.do
             original(self, listener)
 
         return prepare
@@ -216,7 +216,7 @@ def settled_at_once(executor: Any) -> None:
     def make(original: Any) -> Any:
         def on_message(self: Any, peer: Any, message: Any) -> None:
             if isinstance(message, executor.msg.AskSettled):
-                self._send(peer, executor.msg.Settled(attempt=message.attempt, index=message.index))
+                self._peers.send(peer, executor.msg.Settled(attempt=message.attempt, index=message.index))
             else:
                 original(self, peer, message)
 

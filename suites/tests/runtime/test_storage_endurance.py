@@ -212,7 +212,7 @@ def threads_of(executor: Executor) -> Iterator[None]:
         try:
             yield
         finally:
-            executor._log_calls.put(None)
+            executor._log_thread.close()
             executor._chores.close(WITHIN_S)
 
 
@@ -239,8 +239,8 @@ def test_records_and_fence_checks_never_stand_behind_what_nothing_waits_for(
             executor._execute(ev.DeleteCheckpoint("000001-t1-a1"))
         else:
             executor._chores.do(lambda: executor._save_stacks(msg.Stacks(attempt=1, rank=0, text="", where="")))
-        executor._log_calls.put(lambda: executor._check_fence(executor._post))
-        executor._log_calls.put(looked.set)
+        executor._log_thread.look_at_fence()
+        executor._log_thread.do(looked.set)
         executor._append(started(1))
         turned_until(executor, lambda: len(executor._log.read()) == 2)
         assert looked.wait(WITHIN_S) and not go_on.is_set()
