@@ -206,6 +206,7 @@ class Draft:
                 f"the run is shortened: the record has a checkpoint every {self.step.recorded_every} steps, the"
                 f" experiment every {self.step.every}"
             )
+        self.notes += self.incident.lacks
         if not self.incident.knows_steps:
             self.notes.append("the record has commits only: each fault lands at the step after the last commit")
 

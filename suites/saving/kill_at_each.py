@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from shaketable.suites.gate.runner import ended_by_signals
 from shaketable.suites.saving import filtering, supervised
 from shaketable.suites.saving.supervised import Job, Life, NotPermitted
 from shaketable.suites.saving.trace import (
+    KINDS,
     Checkpoint,
     Killed,
     NoCheckpoint,
@@ -63,6 +65,7 @@ class Clean:
 
     checkpoint: Checkpoint
     last: int
+    result: Result
 
 
 def run(request: Request, out: TextIO) -> Run:
@@ -84,8 +87,9 @@ def run(request: Request, out: TextIO) -> Run:
         console.note(f"shaketable {blank.shaketable} · {what} of one checkpoint")
         console.started(CLEAN)
         clean = _clean(request, source, folder.path)
+        console.finished(CLEAN, clean.result)
         results = _trials(request, clean, source, folder.path, console)
-    finished = replace(blank, results=tuple(results), seconds=time.monotonic() - began)
+    finished = replace(blank, results=(clean.result, *results), seconds=time.monotonic() - began)
     report = outputs.write_reports(finished, folder)
     if losing := [result for result in results if result.verdict == "FAIL"]:
         console.line(f"{len(losing)} of {len(results)} kills lost the checkpoint, or the job")
@@ -97,6 +101,7 @@ def run(request: Request, out: TextIO) -> Run:
 
 
 def _clean(request: Request, source: Path, results: Path) -> Clean:
+    began = time.monotonic()
     job, log = _copied(request, source, results / CLEAN)
     life = _lived(job, log, Watch(None))
     if life.code != 0:
@@ -110,7 +115,10 @@ def _clean(request: Request, source: Path, results: Path) -> Clean:
         raise UsageError(f"{error}. {_advice(request, life)}") from None
     last = last_step(life.events)
     assert last is not None
-    return Clean(checkpoint, last)
+    counts = Counter(event.kind for event in checkpoint.events)
+    events = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])
+    reason = f"ended at step {last}; the checkpoint after step {checkpoint.step}: {events}"
+    return Clean(checkpoint, last, Result(CLEAN, "PASS", reason, time.monotonic() - began, CLEAN))
 
 
 def _advice(request: Request, life: Life) -> str:
