@@ -117,6 +117,9 @@ def _clean(request: Request, source: Path, results: Path) -> Clean:
     assert last is not None
     counts = Counter(event.kind for event in checkpoint.events)
     events = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])
+    if not any(counts[kind] for kind in request.kinds):
+        what = " or ".join(request.kinds)
+        raise UsageError(f"the checkpoint after step {checkpoint.step} has no {what} to be killed at: {events}")
     reason = f"ended at step {last}; the checkpoint after step {checkpoint.step}: {events}"
     return Clean(checkpoint, last, Result(CLEAN, "PASS", reason, time.monotonic() - began, CLEAN))
 
@@ -155,7 +158,8 @@ def _trial(
     first = _lived(job, log, Watch(point))
     events, code = list(first.events), first.code
     killed = any(isinstance(event, Killed) for event in events)
-    if killed and code not in (0, None):
+    # what was left of it and waited is gone now, too
+    if killed and code != 0:
         again = _lived(job, log, Watch(None))
         events, code = events + again.events, again.code
     resumed = resumed_at(events)

@@ -155,6 +155,12 @@ def test_a_job_that_prints_no_steps_is_told_what_it_has_to_do(folder: Path) -> N
         tried(folder)
 
 
+def test_a_checkpoint_without_such_events_proves_nothing(folder: Path) -> None:
+    written(folder, IN_PLACE)
+    with pytest.raises(UsageError, match=r"the checkpoint after step 3 has no fsync to be killed at: 2 write"):
+        tried(folder, "fsync")
+
+
 def test_files_outside_of_its_folder_are_named(folder: Path, tmp_path: Path) -> None:
     written(folder, f'    with open("{tmp_path}/elsewhere.json", "w") as file: file.write(str(step))\n')
     with pytest.raises(UsageError, match=r"files elsewhere, which are not watched: \S+/elsewhere.json"):
