@@ -81,7 +81,7 @@ def read(records: Iterable[Mapping[str, Any]]) -> Logged:
         raise ExperimentError(
             "the events name no pod of a KubeRay worker (`...-worker-...`): are they of its namespace?"
         )
-    return Logged(KIND, _groups(workers, heads), {}, "finished", tuple(_lacks(events)))
+    return Logged(KIND, _groups(workers, heads), {}, None, tuple(_lacks(events)))
 
 
 def _note(pods: dict[str, _Pod], event: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ def _group(ending: Sequence[_Pod], workers: Sequence[_Pod]) -> Group:
 
 
 def _lacks(events: Sequence[Mapping[str, Any]]) -> list[str]:
-    lacks = ["not on record: how the run ended; it is expected to finish: set `outcome`"]
+    lacks: list[str] = []
     waited = Counter(
         event["involvedObject"].get("name") for event in events if event.get("reason") == "FailedScheduling"
     )

@@ -59,7 +59,7 @@ def incident_of_losses(logged: Logged) -> Incident:
         attempts,
         logged.outcome,
         True,
-        (_steps_lack(attempts), *_ranks_lack(logged.groups), *logged.lacks, *lacks),
+        (_steps_lack(attempts), *_ranks_lack(logged.groups), *_outcome_lack(logged), *lacks, *logged.lacks),
     )
 
 
@@ -90,6 +90,10 @@ def _ranks_lack(groups: Sequence[Group]) -> list[str]:
     if all(group.rank is not None for group in groups if group.cause in ACCOUNTS):
         return []
     return ["not on record: the ranks that were hit; the last one stands in for them: set `target`"]
+
+
+def _outcome_lack(logged: Logged) -> list[str]:
+    return [] if logged.outcome else ["not on record: how the run ended; it is expected to finish: set `outcome`"]
 
 
 def _settings(logged: Logged, attempts: Sequence[RecordedAttempt]) -> tuple[dict[str, Any], list[str]]:

@@ -168,8 +168,7 @@ def _of_workers(seen: _Seen, kind: str) -> Logged:
             by_group.setdefault(worker.group, []).append(worker)
     members = list(by_group.values())
     groups = [_group(members, at, seen) for at in range(len(members))]
-    lacks.append("not on record: how the run ended; it is expected to finish: set `outcome`")
-    return Logged(kind, tuple(groups), {}, "finished", tuple(lacks))
+    return Logged(kind, tuple(groups), {}, None, tuple(lacks))
 
 
 def _group(members: Sequence[Sequence[_Worker]], at: int, seen: _Seen) -> Group:

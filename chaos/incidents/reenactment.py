@@ -214,7 +214,7 @@ class Draft:
         said, is_last = self.incident.outcome, last == self.incident.attempts[-1]
         if said in ("failed", "interrupted") and last.cause not in (None, "finished") and is_last:
             self.outcome = "failed" if said == "failed" else "interrupted"
-        elif said != "finished":
+        elif said != "finished" and not self.incident.lacks:
             self.notes.append("the record ends before the run does: in the experiment the run goes on and finishes")
 
 

@@ -41,7 +41,8 @@ class Reproduced:
             f" {each.cause or 'still open'}{f' at step {each.fatal}' if each.cause not in (None, 'finished') else ''}"
             for each in self.incident.attempts
         ]
-        return [f"{self.source}: {self.incident.outcome or 'not ended'}", *attempts, *self.made.notes]
+        open_end = "how it ended is not on record" if self.incident.lacks else "not ended"
+        return [f"{self.source}: {self.incident.outcome or open_end}", *attempts, *self.made.notes]
 
     def as_json(self) -> dict[str, Any]:
         return {
