@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -12,7 +14,9 @@ import pytest
 from shaketable.chaos import procfs
 from shaketable.reports.results import Result, Run, exit_code
 from shaketable.suites.gate.catalogue import UsageError
+from shaketable.suites.saving import supervised
 from shaketable.suites.saving.kill_at_each import Request, run
+from shaketable.suites.saving.supervised import Job, Life, NotPermitted, live
 from shaketable.suites.saving.trace import (
     MOST_POINTS,
     Event,
@@ -56,8 +60,18 @@ ATOMIC = """
 GAP = ATOMIC.replace("    os.replace", "    if step > 1: os.rename('state.json', 'old.json')\n    os.replace")
 
 
+@pytest.fixture(scope="module")
+def permitted(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Some containers refuse the filter; a job is not run there at all."""
+    there = tmp_path_factory.mktemp("permitted")
+    try:
+        live(Job(("true",), there, "step", 60.0), there / "log", Watch(None))
+    except NotPermitted as error:
+        pytest.skip(f"no seccomp filter with a listener here: {error}")
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(permitted: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the job is started."""
     there = tmp_path / "my-job"
     there.mkdir()
@@ -244,6 +258,16 @@ def test_of_very_many_points_some_are_tried_with_the_first_and_the_last() -> Non
     many = points(checkpoint_of(course("w", "w" * 1000, "w")), ["write"])
     assert len(many) == 1 + MOST_POINTS
     assert (many[1].nth, many[-1].nth) == (1, 1000)
+
+
+def test_a_kernel_that_refuses_the_filter_is_told_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervised, "live", refused)
+    with pytest.raises(UsageError, match="not permitted here: Operation not permitted"):
+        tried(folder)
+
+
+def refused(*_: object) -> Life:
+    raise NotPermitted(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def test_a_point_is_reached_once_by_who_has_printed_its_step() -> None:
