@@ -14,10 +14,12 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from shaketable.chaos.history.events import WorkerFinished, WorkerStarted
 from shaketable.chaos.history.witness import Witness, WitnessConfig
+from shaketable.chaos.subjects import printed
 from shaketable.chaos.workloads import worker_api
 from shaketable.chaos.workloads.worker_api import InjectedError, Side, WorkerWitness
 
@@ -44,9 +46,10 @@ class Witnessed:
         side: Side = importlib.import_module(SIDES[self.subject]).enter()
         with ExitStack() as stack:
             witness = Witness(self.witness, "worker") if self.witness is not None else None
-            if witness is not None:
-                stack.callback(witness.close)
             directory = self.witness.directory if self.witness is not None else None
+            if witness is not None and directory is not None:
+                stack.callback(witness.close)
+                stack.enter_context(printed.kept(Path(directory), witness.writer))
             here = WorkerWitness(side, witness, directory, self.step_key)
             stack.enter_context(worker_api.active(here))
             stack.enter_context(side.listening(here))

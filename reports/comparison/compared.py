@@ -15,12 +15,16 @@ from shaketable.reports.comparison.chance import NEW, OLD, Estimate, Pass, chanc
 from shaketable.reports.results import Result, Run
 
 SCHEMA = 1
-# Of one false alarm in a whole comparison: with five repeats of each build this is the strictest there is.
+# Of one false alarm among all recoveries, and of one among all goodputs: with five repeats of each build this is the
+# strictest there is.
 MOST_CHANCE = 0.01
-# a smaller change is not worth a word
-LEAST_RATIO, LEAST_S = 1.1, 0.02
+# A smaller change is not worth a word. The seconds are few: a worker that is forked anew is back in 0.05 s, and a third
+# more of that is a change.
+LEAST_RATIO, LEAST_S = 1.1, 0.005
+# of a limit, which looks at the ratio alone: so much may be chance
+LEAST_BEYOND_S = 0.02
 PASSED = ("PASS", "KNOWN")
-GOODPUT = "goodput"
+RECOVERY, GOODPUT = "recovery", "goodput"
 Call = Literal["slower", "faster", "lower", "higher", ""]
 
 
@@ -110,10 +114,10 @@ def experiment_of(result: Result) -> str:
 
 
 def passed(run: Run, experiment: str) -> list[Result]:
-    return [result for result in _of(run, experiment) if result.verdict in PASSED]
+    return [result for result in results_of(run, experiment) if result.verdict in PASSED]
 
 
-def _of(run: Run, experiment: str) -> list[Result]:
+def results_of(run: Run, experiment: str) -> list[Result]:
     return sorted((one for one in run.results if experiment_of(one) == experiment), key=lambda one: one.repeat)
 
 
@@ -138,7 +142,7 @@ def _side(run: Run) -> Side:
 
 
 def _verdict(name: str, old: Run, new: Run) -> VerdictChange | None:
-    before, after = (Counter(one.verdict for one in _of(run, name)) for run in (old, new))
+    before, after = (Counter(one.verdict for one in results_of(run, name)) for run in (old, new))
     if set(before) == set(after):
         return None
     worse = set(before) <= set(PASSED) and not set(after) <= set(PASSED)
@@ -170,8 +174,16 @@ class _Figure:
 
 def _changes(names: Sequence[str], old: Run, new: Run) -> tuple[Change, ...]:
     figures = [figure for name in names for figure in _figures(name, old, new) if figure.of(OLD) and figure.of(NEW)]
-    probable = chances([figure.values for figure in figures])
-    return tuple(_change(figure, chance) for figure, chance in zip(figures, probable, strict=True))
+    probable = {**_probable(figures, GOODPUT), **_probable(figures, RECOVERY)}
+    return tuple(_change(figure, probable[figure.experiment, figure.name]) for figure in figures)
+
+
+def _probable(figures: Sequence[_Figure], kind: str) -> dict[tuple[str, str], float]:
+    """Recoveries and goodput are asked apart. Goodput varies much more, for how long a driver takes to start is in it:
+    with so many ways to deal the passes out, an accident of it would hide a change of a recovery."""
+    family = [figure for figure in figures if figure.name.startswith(kind)]
+    names = [(figure.experiment, figure.name) for figure in family]
+    return dict(zip(names, chances([figure.values for figure in family]), strict=True))
 
 
 def _figures(name: str, old: Run, new: Run) -> Iterator[_Figure]:
@@ -180,14 +192,14 @@ def _figures(name: str, old: Run, new: Run) -> Iterator[_Figure]:
     for fault, what in sorted(faults):
         told = {place: each for place, one in results.items() for each in one.recoveries if each.fault == fault}
         back_s = {place: each.back_s for place, each in told.items() if each.back_s}
-        label = "recovery" if len(faults) == 1 else f"recovery from {what} ({fault + 1})"
+        label = RECOVERY if len(faults) == 1 else f"{RECOVERY} from {what} ({fault + 1})"
         yield _Figure(name, label, back_s, {place: each.steps_lost for place, each in told.items()})
     shares = {place: one.goodput.share for place, one in results.items() if one.goodput is not None}
     yield _Figure(name, GOODPUT, {place: share for place, share in shares.items() if share > 0}, {})
 
 
 def _numbered(run: Run, name: str) -> Iterable[tuple[int, Result]]:
-    return ((number, one) for number, one in enumerate(_of(run, name), 1) if one.verdict in PASSED)
+    return ((number, one) for number, one in enumerate(results_of(run, name), 1) if one.verdict in PASSED)
 
 
 def _change(figure: _Figure, chance: float) -> Change:
@@ -195,20 +207,20 @@ def _change(figure: _Figure, chance: float) -> Change:
     times, is_time = ratio(old, new), figure.name != GOODPUT
     before, after = middle(old), middle(new)
     words: tuple[Call, Call] = ("slower", "faster") if is_time else ("higher", "lower")
-    big = max(times.value, 1 / times.value) >= LEAST_RATIO and (not is_time or _differ(before, after))
+    big = max(times.value, 1 / times.value) >= LEAST_RATIO and (not is_time or _apart_s(before, after) >= LEAST_S)
     call: Call = "" if chance > MOST_CHANCE or not big else words[0] if times.value > 1 else words[1]
     lost = (figure.lost(OLD), figure.lost(NEW)) if figure.steps_lost else None
     return Change(figure.experiment, figure.name, "s" if is_time else "share", before, after, times, chance, call, lost)
 
 
-def _differ(before: Estimate, after: Estimate) -> bool:
-    return abs(after.value - before.value) >= LEAST_S
+def _apart_s(before: Estimate, after: Estimate) -> float:
+    return abs(after.value - before.value)
 
 
 def _beyond(changes: Sequence[Change], verdicts: Sequence[VerdictChange], limit: float) -> Iterator[str]:
     """A recovery that takes too long, or can no longer be measured because the experiment does not pass."""
     for change in changes:
-        if change.unit == "s" and change.ratio.value > limit and _differ(change.old, change.new):
+        if change.unit == "s" and change.ratio.value > limit and _apart_s(change.old, change.new) >= LEAST_BEYOND_S:
             yield (
                 f"{change.experiment}: {change.figure} takes {change.ratio.value:.2f} times as long"
                 f" ({change.old.value:.3g} s, now {change.new.value:.3g} s)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shaketable.reports.comparison.chance import Estimate
-from shaketable.reports.comparison.compared import Change, Comparison, Side
+from shaketable.reports.comparison.compared import Change, Comparison, Side, VerdictChange
 
 COLUMNS = ("experiment", "figure", "old", "new", "new / old", "steps lost", "change")
 BETWEEN = "the median of the repeats; in brackets an interval that holds it in 19 of 20 cases (of under six: the range)"
@@ -52,7 +52,8 @@ def cells(change: Change) -> tuple[str, ...]:
 
 
 def call(change: Change) -> str:
-    """`slower (p 0.008)`: how probable it is that chance alone shows such a change in any figure."""
+    """`slower (p 0.008)`: how probable it is that chance alone shows such a change in any recovery, or in
+    any goodput."""
     return f"{change.call} (p {change.chance:.2g})" if change.call else ""
 
 
@@ -68,19 +69,32 @@ def _number(value: float, unit: str) -> str:
 
 def last_line(comparison: Comparison) -> str:
     """`BEYOND   ...`, or how many figures changed."""
-    worse = sum(change.worse for change in comparison.called)
-    better = len(comparison.called) - worse
-    counted = f"{len(comparison.changes)} figures: {worse} worse, {better} better, the others as before"
+    counted = "; ".join(_counted(comparison))
     if comparison.beyond:
         return f"RED  beyond --max-slower {comparison.max_slower:g}x: {len(comparison.beyond)}; {counted}"
     return f"GREEN  {counted}" if comparison.max_slower is not None else counted
 
 
+def _counted(comparison: Comparison) -> Iterator[str]:
+    if changed := len(comparison.verdicts):
+        yield f"{changed} verdict{'s' * (changed > 1)} changed"
+    worse = sum(change.worse for change in comparison.called)
+    better = len(comparison.called) - worse
+    if comparison.changes:
+        yield f"{len(comparison.changes)} figures: {worse} worse, {better} better, the others as before"
+    else:
+        yield "no figure to compare: only results that passed in both are measured"
+
+
 def problems(comparison: Comparison) -> Iterator[str]:
     for verdict in comparison.verdicts:
-        yield f"verdict  {verdict.experiment}: {verdict.old}, now {verdict.new}"
+        yield f"verdict  {verdict_line(verdict)}"
     for line in comparison.beyond:
         yield f"beyond   {line}"
+
+
+def verdict_line(verdict: VerdictChange) -> str:
+    return f"{verdict.experiment}: {verdict.old}, now {verdict.new}"
 
 
 def markdown(comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""What lies beside a history in a result folder, and how a page names it: logs of drivers and agents, what each worker
+"""What lies beside a history in a result folder, and how a page names it: logs of drivers and workers, what each worker
 recorded, the run without faults. Links are relative to the page, so that both can be moved together."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILES = (
     ("journal", "journal.json"),
     ("traceback", "traceback.txt"),
     ("log of driver", "driver-*.log"),
-    ("log of agent", "agents/*.log"),
+    ("log of worker", "witness/worker-*.log"),
     ("stacks", "storage/**/stacks/*"),
     ("recorded by driver", "witness/driver-*.jsonl"),
     ("recorded by worker", "witness/worker-*.jsonl"),

@@ -81,7 +81,8 @@ def show(made: Comparison) -> None:
     console = Console(sys.stdout)
     for line in words.sides(made):
         console.line(line)
-    console.table(_table(made))
+    if made.changes:
+        console.table(_table(made))
     for line in (*words.problems(made), *words.notes(made), words.last_line(made)):
         console.line(line)
 

@@ -14,7 +14,7 @@ import msgspec
 from shaketable.chaos.history.events import AnyEvent, HistoryError, read_events
 from shaketable.reports.comparison import words
 from shaketable.reports.comparison.aligned import aligned
-from shaketable.reports.comparison.compared import Comparison, compare, experiment_of, passed
+from shaketable.reports.comparison.compared import Comparison, compare, experiment_of, passed, results_of
 from shaketable.reports.comparison.page import render
 from shaketable.reports.console import shown
 from shaketable.reports.results import Result, Run
@@ -78,19 +78,22 @@ def compared(old: Loaded, new: Loaded, max_slower: float | None) -> Comparison:
 
 
 def page(comparison: Comparison, old: Loaded, new: Loaded) -> bytes:
-    names = dict.fromkeys(change.experiment for change in comparison.changes)
+    changed = [verdict.experiment for verdict in comparison.verdicts]
+    names = dict.fromkeys([*changed, *(change.experiment for change in comparison.changes)])
     drawn = {name: both for name in names if (both := _both(name, old, new)) is not None}
     return render(comparison, drawn).encode()
 
 
 def _both(name: str, old: Loaded, new: Loaded) -> Timeline | None:
-    histories = [_history(_typical(passed(side.run, name)), side.folder) for side in (old, new)]
+    histories = [_history(_typical(side.run, name), side.folder) for side in (old, new)]
     return aligned(histories[0], histories[1]) if all(histories) else None
 
 
-def _typical(results: list[Result]) -> Result:
-    """The one in the middle, by how long its recoveries took."""
-    by_time = sorted(results, key=lambda one: sum(told.back_s or 0.0 for told in one.recoveries))
+def _typical(run: Run, name: str) -> Result:
+    """The one in the middle, by how long its recoveries took: of those that passed, where there are any."""
+    by_time = sorted(
+        passed(run, name) or results_of(run, name), key=lambda one: sum(told.back_s or 0.0 for told in one.recoveries)
+    )
     return by_time[len(by_time) // 2]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,33 @@ def test_any_job_records_its_start_steps_uploads_reports_and_end_in_that_order(c
         (1, {"loss": 1.0}, False),
         (2, {"loss": 0.5}, True),
     ]
+
+
+def prints(config: dict[str, Any]) -> None:
+    os.system("echo epoch 1; echo a warning >&2")
+
+
+def test_what_a_worker_prints_is_kept_beside_what_it_records(
+    config: WitnessConfig, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As long as it runs; where the harness's own file is, so is its directory."""
+    directory = Path(config.directory)
+    (directory / "harness.jsonl").touch()
+    Witnessed(prints, "rig", config)({})
+    os.system("echo afterwards")
+    [log] = directory.glob("worker-*.log")
+    assert log.read_text() == "epoch 1\na warning\n"
+    assert capfd.readouterr().out == "afterwards\n"
+    log.unlink()
+    Witnessed(two_steps, "rig", config)({"checkpoint": None})
+    assert list(directory.glob("*.log")) == []
+
+
+def test_where_the_harness_is_on_another_machine_a_worker_prints_as_ever(
+    config: WitnessConfig, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Witnessed(prints, "rig", config)({})
+    assert capfd.readouterr().out == "epoch 1\n"
 
 
 def knows_its_digest(config: dict[str, Any]) -> None:

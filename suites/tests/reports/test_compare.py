@@ -14,6 +14,7 @@ from shaketable.reports.comparison.aligned import aligned
 from shaketable.reports.comparison.chance import chances, least_chance, middle, ratio
 from shaketable.reports.comparison.compared import compare
 from shaketable.reports.comparison.page import render
+from shaketable.reports.results import ResultVerdict
 from shaketable.suites.gate.catalogue import UsageError
 from shaketable.suites.tests.rigs import recorded, repeated_runs
 from shaketable.suites.tests.rigs.calling import called
@@ -96,6 +97,32 @@ def test_a_recovery_that_is_30_percent_slower_is_found_with_five_repeats(pair: i
     assert (change.experiment, change.figure, change.call) == ("experiment-9", "recovery", "slower")
     assert change.ratio.value == pytest.approx(1.3, rel=0.1)
     assert change.chance <= 0.01
+
+
+def test_a_goodput_that_varies_hides_no_recovery() -> None:
+    """Measured: five passes of a build, and of one whose recovery takes 30 % longer, on a machine that was busy. Its
+    goodput differs more between two other halves of the passes than the recovery does between the builds."""
+    measured = {
+        "old": ((0.6604, 0.5788, 0.5388, 0.5064, 0.5251), (0.1258, 0.1854, 0.2063, 0.2284, 0.2346)),
+        "new": ((0.7522, 0.7236, 0.7830, 0.8337, 0.7253), (0.1335, 0.1439, 0.1524, 0.1209, 0.1606)),
+    }
+    old, new = (repeated_runs.measured(*figures) for figures in measured.values())
+    (change,) = compare(old, new).called
+    assert (change.figure, change.call) == ("recovery", "slower")
+
+
+def test_a_third_more_of_the_shortest_recovery_is_a_change_too() -> None:
+    """A worker that is forked anew is back in 0.05 s."""
+    slow = repeated_runs.run(1, noise=0.03, slower={"experiment-0": 1.3})
+    (change,) = compare(repeated_runs.run(0, noise=0.03), slow).called
+    assert (change.experiment, change.call) == ("experiment-0", "slower")
+    assert change.new.value - change.old.value < 0.02
+
+
+def test_a_limit_does_not_hold_for_what_may_be_chance_in_runs_without_repeats() -> None:
+    """Twice as long, and yet 0.01 s."""
+    old, new = (repeated_runs.run(0, repeats=1, noise=0, experiments={"fast": back_s}) for back_s in (0.01, 0.02))
+    assert compare(old, new, max_slower=1.5).beyond == ()
 
 
 def test_a_change_too_small_to_matter_is_not_called_one() -> None:
@@ -246,6 +273,21 @@ def test_the_command_writes_the_page_with_the_histories_of_both(tmp_path: Path) 
     done = called("compare", old, new, "--html", tmp_path / "page.html")
     assert done.exit_code == 0, done.stderr
     assert (tmp_path / "page.html").read_text().count("<svg") == 2
+
+
+def test_a_red_run_and_the_green_one_after_it_are_shown_beside_each_other(tmp_path: Path) -> None:
+    """Nothing is measured of a run that failed, and yet somebody wants to see what became of it."""
+    verdicts: dict[str, ResultVerdict] = {"old": "FAIL", "new": "PASS"}
+    for name, verdict in verdicts.items():
+        run = repeated_runs.run(1, repeats=1, experiments={"worker-crash": 0.5}, verdicts={"worker-crash": verdict})
+        recorded.write(repeated_runs.write(run, tmp_path / name) / "worker-crash-1", recorded.worker_crash())
+    done = called("compare", tmp_path / "old", tmp_path / "new", "--html", tmp_path / "page.html")
+    assert "verdict  worker-crash: FAIL, now PASS" in done.stdout
+    assert "new / old" not in done.stdout
+    said = "1 verdict changed; no figure to compare: only results that passed in both are measured"
+    assert done.stdout.splitlines()[-1] == said
+    page = (tmp_path / "page.html").read_text()
+    assert (page.count("<svg"), page.count('"card notice alarm"')) == (1, 0)
 
 
 def test_a_limit_is_written_as_a_number_of_times() -> None:

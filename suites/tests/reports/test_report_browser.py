@@ -76,8 +76,17 @@ def choose(driver: Any, css: str, text: str) -> None:
     Select(one(driver, css)).select_by_visible_text(text)
 
 
+def show(driver: Any, element: Any) -> None:
+    """In the middle of the screen. The page hears of it with the next frame, and then hides its tip."""
+    driver.execute_async_script(
+        "arguments[0].scrollIntoView({block: 'center'});"
+        "requestAnimationFrame(() => requestAnimationFrame(() => arguments[1]()))",
+        element,
+    )
+
+
 def press(driver: Any, element: Any) -> None:
-    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    show(driver, element)
     element.click()
 
 
@@ -178,7 +187,7 @@ def test_dragging_over_the_time_line_or_the_chart_zooms_both(opened: Any) -> Non
     whole = ticks(opened)
     for place in (f"#{BROKEN} rect.lane-commits", f"#{BROKEN} .u-over"):
         lane = one(opened, place)
-        opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", lane)
+        show(opened, lane)
         ActionChains(opened).move_to_element(lane).click_and_hold().move_by_offset(120, 0).release().perform()
         wait_for(lambda: ticks(opened) != whole, f"{place} zooms")
         shown = opened.execute_script(
@@ -195,7 +204,7 @@ def test_pointing_at_a_mark_shows_its_record(opened: Any) -> None:
     from selenium.webdriver import ActionChains
 
     mark = one(opened, f"#{BROKEN} path.mark.violation")
-    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", mark)
+    show(opened, mark)
     ActionChains(opened).move_to_element(mark).perform()
     wait_for(lambda: "of history.jsonl" in one(opened, "#tip").text, "the record is shown")
     assert 'kind: "attempt_started"' in one(opened, "#tip").text
@@ -266,7 +275,7 @@ def test_pointing_at_a_mark_of_a_comparison_says_what_it_is(chromium: Any, compa
     browser.resize(chromium, 1280, 900)
     at(chromium, comparison)
     mark = one(chromium, f"#{HIT} path.mark.injected")
-    chromium.execute_script("arguments[0].scrollIntoView({block: 'center'})", mark)
+    show(chromium, mark)
     ActionChains(chromium).move_to_element(mark).perform()
     wait_for(lambda: one(chromium, "#tip").is_displayed(), "the tip is shown")
     assert browser.complaints(chromium) == []

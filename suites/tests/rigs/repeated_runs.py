@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from shaketable.chaos.verdict.recoveries import Recovery
@@ -33,6 +34,16 @@ def run(
         for name, back_s in experiments.items()
         for repeat in range(1, repeats + 1)
     ]
+    return Run("0.1.0", "2.60.0", 7, "2026-11-21T03:12:00+00:00", seconds=60.0, results=tuple(results))
+
+
+def measured(back_s: Sequence[float], goodput: Sequence[float]) -> Run:
+    """One experiment with these recoveries, and shares of time that were productive."""
+    results = []
+    for repeat, (each_s, share) in enumerate(zip(back_s, goodput, strict=True), 1):
+        made = result("worker-crash", repeat, each_s, {}, random.Random(0))
+        seconds = dict.fromkeys(PARTS, 0.0) | {"productive": share, "restart": 1 - share}
+        results.append(replace(made, goodput=Goodput(1.0, seconds)))
     return Run("0.1.0", "2.60.0", 7, "2026-11-21T03:12:00+00:00", seconds=60.0, results=tuple(results))
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,36 @@ from shaketable.chaos.workloads.worker_api import as_step
 from shaketable.suites.tests.rigs.own_job_rig import LAUNCH
 
 WORKER_CRASH = Path(__file__).parents[2] / "experiments" / "worker-crash.yaml"
+
+
+ON_PROCESSES = ("--subject", "bundled", "--cluster", "processes")
+ENDS_WITHIN_S = 120.0
+PRINTING = """
+import time
+from shaketable.runtime import report
+
+
+def train(config):
+    for step in range(1, 21):
+        print("step", step)
+        time.sleep(0.05)
+        report({"step": step})
+"""
+
+
+def test_what_a_killed_worker_has_printed_stands_in_its_log(tmp_path: Path) -> None:
+    """Though it has flushed nothing."""
+    (tmp_path / "printing.py").write_text(PRINTING)
+    own = ["--train", "printing:train", "--step-key", "step", "--results", "out"]
+    command = [sys.executable, "-m", "shaketable.suites.command.cli", "run", "worker-crash", *ON_PROCESSES, *own]
+    buffering = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    subprocess.run(command, cwd=tmp_path, env=buffering, timeout=ENDS_WITHIN_S, check=False)
+    folder = tmp_path / "out" / "worker-crash"
+    events = h.read_events(folder / "history.jsonl")
+    [killed] = [event.pids[0] for event in events if isinstance(event, h.FaultInjected)]
+    [log] = (folder / "witness").glob(f"worker-{killed}-*.log")
+    assert log.read_text().startswith("step 1\nstep 2\n")
+    assert "log of worker" in (tmp_path / "out" / "report.html").read_text()
 
 
 # ---- what it is called -----------------------------------------------------------------------------------------------
