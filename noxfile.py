@@ -129,7 +129,7 @@ def containers(session: nox.Session) -> None:
     _run(
         session, "pytest", "src/shaketable/suites/tests/clusters/test_containers.py", f"--timeout={2 * TEST_TIMEOUT_S}"
     )
-    tags = ("--tag", "gate", "--tag", "apart", "--jobs", "1")
+    tags = ("--tag", "gate", "--tag", "apart", "--tag", "network", "--jobs", "1")
     _run(session, "shaketable", "run", "--cluster", "containers", *(session.posargs or tags))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from shaketable.clusters import fake_slices, marked
-from shaketable.clusters.protocol import ClusterError, Node, Shape, Unsupported
+from shaketable.clusters.protocol import ClusterError, Cut, Node, Shape, Unsupported, Way
 from shaketable.clusters.slice_states import Slices, slice_name
 
 # where there is one, it hosts no worker
@@ -144,6 +144,9 @@ class OwnNodes(Generic[P]):
         raise Unsupported(
             f"node {number} is no machine of its own, with a network and a disk; use --cluster containers"
         )
+
+    def cut_off(self, number: int, way: Way, share: float = 1.0) -> Cut:
+        raise Unsupported(f"node {number} has no network of its own; use --cluster containers, or processes")
 
     def kill_process(self, node_id: str, pid: int) -> None:
         marked.send([pid], signal.SIGKILL)

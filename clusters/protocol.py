@@ -19,6 +19,8 @@ LOOPBACK = "127.0.0.1"
 # an existing cluster that Ray itself finds
 AUTO = "auto"
 NodeState = Literal["alive", "draining", "dead"]
+# of packets, as the node sees it
+Way = Literal["in", "out"]
 
 
 # what the address of a cluster of processes begins with; the rest is the directory of its registry
@@ -73,6 +75,18 @@ class Node:
 def hosts_of(nodes: Iterable[Node]) -> dict[tuple[int, int], int]:
     """(slice, worker id) -> node number."""
     return {node.host: node.number for node in nodes if node.host is not None}
+
+
+class Cut(Protocol):
+    """The network of a node, cut in one way."""
+
+    def dropped(self) -> int:
+        """How many packets somebody has tried to send that way since."""
+        ...
+
+    def mend(self) -> None:
+        """Once; where the node is gone, there is nothing to mend."""
+        ...
 
 
 class Cluster(Protocol):
@@ -134,6 +148,11 @@ class Cluster(Protocol):
     def on_machine(self, number: int, command: Sequence[str]) -> str:
         """Run a program as root on the node's own machine: its network, its memory, its disk. Returns what it has
         printed. Raises ClusterError where it fails, Unsupported where a node is no machine of its own."""
+        ...
+
+    def cut_off(self, number: int, way: Way, share: float = 1.0) -> Cut:
+        """Drop that share of the packets that go in to the node, or out of it; no socket is closed. Raises ClusterError
+        where it fails, Unsupported where the node has no network of its own."""
         ...
 
     def kill_process(self, node_id: str, pid: int) -> None:

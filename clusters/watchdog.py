@@ -68,9 +68,10 @@ def _environment() -> dict[str, str]:
     return {**engine, "PYTHONPATH": root, "PATH": os.environ.get("PATH", "")}
 
 
-def _harness_lives(harness: int) -> bool:
-    """Until the pipe ends or, should a fork of the harness hold it open, until the harness is no longer the parent."""
-    readable, _, _ = select.select([sys.stdin], [], [], LOOK_FOR_PARENT_S)
+def harness_lives(harness: int, look_s: float) -> bool:
+    """Looks for `look_s` at most. It lives until the pipe at stdin ends or, should a fork of the harness hold it open,
+    until the harness is no longer the parent."""
+    readable, _, _ = select.select([sys.stdin], [], [], look_s)
     return not readable and os.getppid() == harness
 
 
@@ -80,7 +81,7 @@ def main(mark: str, directory: str, *last_act: str) -> None:
         signal.signal(ignored, signal.SIG_IGN)
     sys.stdout.buffer.write(READY)
     sys.stdout.close()
-    while _harness_lives(harness):
+    while harness_lives(harness, LOOK_FOR_PARENT_S):
         pass
     marked.kill_all(mark)
     shutil.rmtree(directory, ignore_errors=True)

@@ -169,6 +169,7 @@ def _in_a_run(path: Path) -> bool:
 
 def _fetched(url: str, target: Path) -> Path:
     """The files that the run log lists for the commit at `url`, each compared with it."""
+    from shaketable.runtime.checkpoints.node_disk import patient
     from shaketable.runtime.checkpoints.verify import fetch
     from shaketable.runtime.storage.files import locate_run
     from shaketable.runtime.storage.retries import retrying
@@ -186,7 +187,7 @@ def _fetched(url: str, target: Path) -> Path:
         fetch(run_path, commit, target)
         return target
 
-    return retrying("restore", once)
+    return retrying("restore", patient(target, once))
 
 
 def _commit(log: RunLog, name: str) -> CheckpointCommitted | None:

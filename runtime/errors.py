@@ -67,9 +67,16 @@ class StorageUnsettled(StorageUnavailable):
     again at this number. Any other record there could fork the log."""
 
 
-class RunNotFound(StorageError):
-    """The run is not where this process looks for it: no mount, another endpoint or region. The process's node is
-    unfit; of the data nothing is known."""
+class NodeUnfit(StorageError):
+    """The process's node can take no part in the run; of the run's data nothing is known."""
+
+
+class RunNotFound(NodeUnfit):
+    """The run is not where this process looks for it: no mount, another endpoint or region."""
+
+
+class NodeDiskFailed(NodeUnfit):
+    """The node's own disk takes nothing: it is full, or it fails."""
 
 
 class UploadCancelled(ShaketableError):

@@ -238,16 +238,23 @@ class Session:
         return Checkpoint(self._restored.path, committed=True)
 
     def reported_checkpoints(self, timeout_s: float | None) -> list[ReportedCheckpoint]:
+        if not self.settled(timeout_s):
+            raise TimeoutError(
+                f"get_all_reported_checkpoints: the reports up to {self._returned} are not settled after {timeout_s} s:"
+                " other ranks have not made them, or their uploads go on"
+            )
+        return reported_checkpoints(self.context.run_path)
+
+    def settled(self, within_s: float | None) -> bool:
+        """Wait for it: every rank has made the reports that this one has made, and what they brought is committed or
+        given up."""
         with self._changed:
             asked = self._returned
+            if self._settled >= asked:
+                return True
         self.send(msg.AskSettled(attempt=self._attempt, rank=self._rank, index=asked))
         with self._changed:
-            if not self._changed.wait_for(lambda: self._settled >= asked, timeout_s):
-                raise TimeoutError(
-                    f"get_all_reported_checkpoints: the reports up to {asked} are not settled after {timeout_s} s:"
-                    " other ranks have not made them, or their uploads go on"
-                )
-        return reported_checkpoints(self.context.run_path)
+            return self._changed.wait_for(lambda: self._settled >= asked, within_s)
 
     def exchange(self, data: bytes) -> bytes:
         """One round of the control collective: returns rank 0's `data` once every rank has called it."""

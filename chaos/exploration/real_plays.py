@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shaketable.chaos.exploration.draw import Schedule
+from shaketable.chaos.exploration.real_schedules import without_networks
 from shaketable.chaos.exploration.seen import Seen, seen
 from shaketable.chaos.exploration.shrink import as_experiment, with_help, without_the_missed
 from shaketable.chaos.faults.arming import arm
@@ -65,5 +66,6 @@ def experiment_of(schedule: Schedule, there: Seen) -> Plan:
     is planted in, comes to."""
     landed = without_the_missed(schedule, there)
     helped = with_help(landed, there.help) if schedule.disturbances.heals else landed
-    healthy = player.play(helped.plan, arm(helped.plan), helped.disturbances)
+    simulated = without_networks(helped.plan)
+    healthy = player.play(simulated, arm(simulated), helped.disturbances)
     return as_experiment(helped, healthy, "processes")

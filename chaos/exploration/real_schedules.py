@@ -1,8 +1,8 @@
 """Random schedules for clusters of processes: those of the simulation, cut down to what takes seconds of real time.
 
 The draw is the same (kinds of faults, triggers, targets, rarities). Of each schedule the first few faults are kept, and
-of these the ones whose declaration says that they land where the run is kept. A world that no experiment file may ask
-for on processes is drawn anew.
+of these the ones whose declaration says that they land where the run is kept. In some schedules a node is cut off or
+unplugged where it would be frozen or killed. A world that no experiment file may ask for on processes is drawn anew.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from shaketable.chaos.exploration.draw import Schedule, draw
 from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan, StorageKind
 from shaketable.chaos.simulation.player import Disturbances
+from shaketable.clusters.processes import networks
 
 MOST_FAULTS = 6
 STEP_S = (0.01, 0.02, 0.05)
@@ -29,6 +30,9 @@ LEAST_S = {"heartbeat_timeout_s": 5.0, "hang_timeout_s": 8.0, "first_step_timeou
 MOST_FAILURES = 3
 # of everything; a run that is stuck is found sooner (`chaos/run/helping.py`)
 WITHIN_S = 600.0
+# What nodes with a network of their own can have in the place of these. Besides `until` neither takes an argument then.
+OF_THE_NETWORK = {"freeze_node": "partition_node", "sigkill_node": "unplug_node"}
+WITH_NETWORKS = 0.25
 # between the number of a schedule and that of what is drawn in its place
 APART = 1_000_000
 
@@ -39,6 +43,7 @@ def draw_real(seed: int, number: int) -> Schedule:
     for again in itertools.count():
         drawn = draw(seed, number + again * APART).plan
         plan = replace(cut(drawn, rng), title=f"schedule {number} of seed {seed}, on processes")
+        plan = _with_networks(plan, random.Random(f"explore/{seed}/{number}/networks"))
         if _may_be_asked_for(plan):
             return Schedule(plan, Disturbances(heals=True))
     raise AssertionError("numbers do not end")
@@ -56,6 +61,22 @@ def cut(plan: Plan, rng: random.Random) -> Plan:
         faults=tuple(_aimed(fault, few.configuration) for fault in few.faults),
         expect=Expect(within_s=WITHIN_S),
     )
+
+
+def _with_networks(plan: Plan, rng: random.Random) -> Plan:
+    """Where this machine can make networks; elsewhere the schedule has what they stand for."""
+    if rng.random() >= WITH_NETWORKS or networks.why_not():
+        return plan
+    return _renamed(plan, OF_THE_NETWORK)
+
+
+def without_networks(plan: Plan) -> Plan:
+    """What simulation makes of it: the nearest to a network is the node behind it."""
+    return _renamed(plan, {new: old for old, new in OF_THE_NETWORK.items()})
+
+
+def _renamed(plan: Plan, names: Mapping[str, str]) -> Plan:
+    return replace(plan, faults=tuple(replace(each, name=names.get(each.name, each.name)) for each in plan.faults))
 
 
 def _storage_of(faults: Sequence[FaultPlan]) -> StorageKind:

@@ -66,7 +66,7 @@ def _wrong(name: str, declared: object) -> str:
     if not (inspect.isclass(declared) and issubclass(declared, Fault)):
         return f"{declared!r} is no subclass of {Fault.__module__}.Fault"
     lacking = [part for part in ("name", "target_kind") if not hasattr(declared, part)]
-    lacking += [part for part in ("inject", "observe") if getattr(declared, part) is getattr(Fault, part)]
+    lacking += sorted(declared.__abstractmethods__)
     if lacking:
         return f"the class {declared.__name__} does not say {' and '.join(lacking)}"
     if declared.name != name:

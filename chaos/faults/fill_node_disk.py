@@ -17,7 +17,7 @@ class FillNodeDisk(Fault):
 
     name, target_kind, loss, manner, heals = "fill_node_disk", "node", "worker", "raises", True
     charged_to, causes, needs = "max_failures", ("worker_error", "worker_death", "node_lost"), "attempt"
-    apart = True
+    apart = "machine"
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         for number in hit.nodes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 
-from shaketable.chaos.faults.processes import all_stopped, send_to_nodes
+from shaketable.chaos.faults.processes import send_to_nodes
 from shaketable.chaos.injection.fault import Fault, Scene, SimulatedScene
 from shaketable.chaos.injection.targets import ResolvedTarget
 
@@ -21,9 +21,6 @@ class FreezeNode(Fault):
         send_to_nodes(scene, hit, signal.SIGSTOP)
 
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
-        """Where its processes can be seen, those that were hit; else the cluster looks."""
-        if scene.cluster.sees_processes:
-            return all_stopped(hit)
         return "stopped" if hit.nodes and all(map(scene.cluster.node_stopped, hit.nodes)) else None
 
     def heal(self, scene: Scene, hit: ResolvedTarget) -> None:

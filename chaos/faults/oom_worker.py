@@ -23,7 +23,7 @@ class OomWorker(Fault):
 
     name, target_kind, loss, manner = "oom_worker", "worker", "agent", "killed"
     charged_to, causes, needs = "max_failures", ("worker_death", "node_lost"), "attempt"
-    apart = True
+    apart = "machine"
     observe_within_s = 60.0
 
     def __init__(self) -> None:

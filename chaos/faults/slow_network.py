@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from shaketable.chaos.errors import ExperimentError
-from shaketable.chaos.faults.machines import Rule, cut, dropped, join
+from shaketable.chaos.faults.machines import cut_off, dropped
 from shaketable.chaos.injection.fault import Fault, Scene
 from shaketable.chaos.injection.targets import ResolvedTarget
-from shaketable.clusters.protocol import ClusterError, Unsupported
+from shaketable.clusters.protocol import ClusterError, Cut, Unsupported
 
 # Docker's only one
 DEVICE = "eth0"
@@ -26,7 +26,7 @@ class SlowNetwork(Fault):
     sent to it."""
 
     name, target_kind, heals, needs = "slow_network", "node", True, "attempt"
-    apart = True
+    apart = "machine"
     # a rule that drops one packet in a hundred meets the first one late
     observe_within_s = 60.0
 
@@ -36,14 +36,14 @@ class SlowNetwork(Fault):
         if latency_ms and kbit:
             raise ExperimentError("slow_network: latency_ms and kbit in two faults, on two nodes")
         self._queue = _queue(latency_ms, kbit)
-        chance = f"{loss_percent / 100:.4f}"
-        lost = Rule("INPUT", ("-m", "statistic", "--mode", "random", "--probability", chance))
-        self._rules = [lost] if loss_percent else []
+        self._share = loss_percent / 100
+        self._cuts: list[Cut] = []
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
         for number in hit.nodes if self._queue else ():
             self._slow_down(scene, number)
-        cut(scene, self._rules, hit.nodes)
+        if self._share:
+            self._cuts = cut_off(scene, hit.nodes, ("in",), self._share)
 
     def _slow_down(self, scene: Scene, number: int) -> None:
         try:
@@ -55,7 +55,7 @@ class SlowNetwork(Fault):
 
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         slowed = [self._slowed(scene, number) for number in hit.nodes] if self._queue else []
-        lost = dropped(scene, self._rules, hit.nodes) if self._rules else ""
+        lost = dropped(self._cuts) if self._share else ""
         if lost is None or not all(slowed):
             return None
         return ", ".join(filter(None, (f"{sum(slowed)} packets slowed down" if slowed else "", lost))) or None
@@ -67,7 +67,8 @@ class SlowNetwork(Fault):
         return int(found[1]) if found else 0
 
     def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
-        join(scene, self._rules, hit.nodes)
+        for cut in self._cuts:
+            cut.mend()
         there = {node.number for node in scene.cluster.nodes()}
         for number in there & set(hit.nodes) if self._queue else ():
             scene.cluster.on_machine(number, ["tc", "qdisc", "del", "dev", DEVICE, "root"])

@@ -62,6 +62,8 @@ class Incident:
     attempts: tuple[RecordedAttempt, ...]
     outcome: str | None
     knows_steps: bool
+    # what it does not know, and what stands in for that
+    lacks: tuple[str, ...] = ()
 
     @property
     def charged(self) -> Counter[str]:

@@ -206,6 +206,7 @@ class Draft:
                 f"the run is shortened: the record has a checkpoint every {self.step.recorded_every} steps, the"
                 f" experiment every {self.step.every}"
             )
+        self.notes += self.incident.lacks
         if not self.incident.knows_steps:
             self.notes.append("the record has commits only: each fault lands at the step after the last commit")
 
@@ -213,7 +214,7 @@ class Draft:
         said, is_last = self.incident.outcome, last == self.incident.attempts[-1]
         if said in ("failed", "interrupted") and last.cause not in (None, "finished") and is_last:
             self.outcome = "failed" if said == "failed" else "interrupted"
-        elif said != "finished":
+        elif said != "finished" and not self.incident.lacks:
             self.notes.append("the record ends before the run does: in the experiment the run goes on and finishes")
 
 

@@ -8,7 +8,8 @@ what can be undone. No evidence, no verdict: a fault whose `inject` does nothing
 from __future__ import annotations
 
 import random
-from typing import Any, ClassVar, get_args
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, get_args
 
 from shaketable.chaos.constraints import Account
 from shaketable.chaos.fault_kinds import Cause, Loss, Manner
@@ -22,7 +23,7 @@ from shaketable.clusters.protocol import Unsupported
 __all__ = ["Drivers", "Fault", "Scene", "SimulatedScene"]
 
 
-class Fault:
+class Fault(ABC):
     """Base of all faults. The docstring of a fault says what it does, in the words of the vocabulary; its arguments in
     an experiment file are those of `__init__`, typed, and `until` where it heals."""
 
@@ -50,8 +51,8 @@ class Fault:
     anywhere: ClassVar[bool] = False
     # It can be had where nodes are pods that were made for the run. So can those that can be had anywhere.
     on_pods: ClassVar[bool] = False
-    # It needs nodes that are machines of their own, each with its network, its memory and its disk.
-    apart: ClassVar[bool] = False
+    # It needs nodes that have a network of their own, or that are machines of their own with memory and disk as well.
+    apart: ClassVar[Literal["", "network", "machine"]] = ""
     storages: ClassVar[tuple[StorageKind, ...]] = get_args(StorageKind)
     # `shaketable explore` makes schedules of it.
     drawn: ClassVar[bool] = False
@@ -66,13 +67,13 @@ class Fault:
 
     # ---- on a real cluster
 
-    def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def inject(self, scene: Scene, hit: ResolvedTarget) -> None: ...
 
-    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
-        raise NotImplementedError
+    @abstractmethod
+    def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None: ...
 
-    def heal(self, scene: Scene, hit: ResolvedTarget) -> None:
+    def heal(self, scene: Scene, hit: ResolvedTarget) -> None:  # noqa: B027
         """Nothing to undo."""
 
     # ---- in simulation
@@ -81,9 +82,10 @@ class Fault:
         raise Unsupported(f"{self.name} has no simulated twin (inject_simulated); use cluster: local")
 
     def observe_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> str | None:
-        raise NotImplementedError
+        """No evidence."""
+        return None
 
-    def heal_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
+    def heal_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:  # noqa: B027
         """Nothing to undo."""
 
     # ---- in exploration

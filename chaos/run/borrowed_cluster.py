@@ -26,10 +26,11 @@ PRELOADED = (
 
 
 @contextmanager
-def borrowed(configuration: Configuration, pool: ClusterPool) -> Iterator[Cluster]:
-    """As long as it is needed. Raises ClusterError where it cannot be had."""
+def borrowed(configuration: Configuration, pool: ClusterPool, *, networks: bool = False) -> Iterator[Cluster]:
+    """As long as it is needed. `networks`: one for each node, where nodes are processes. Raises ClusterError where it
+    cannot be had."""
     if configuration.cluster == "processes":
-        with pool.processes.borrow(shape_of(configuration), PRELOADED) as processes:
+        with pool.processes.borrow(shape_of(configuration), PRELOADED, networks=networks) as processes:
             yield processes
         return
     if configuration.on_pods:

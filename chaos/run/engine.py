@@ -48,7 +48,7 @@ from shaketable.chaos.run.borrowed_cluster import borrowed
 from shaketable.chaos.run.drivers import Drivers
 from shaketable.chaos.run.helping import Helper
 from shaketable.chaos.run.node_watch import NodeWatch
-from shaketable.chaos.run.preparation import Prepared
+from shaketable.chaos.run.preparation import Prepared, networked
 from shaketable.chaos.storage.place import Storage, storage_for
 from shaketable.chaos.subjects import subject
 from shaketable.chaos.subjects.protocol import Launch
@@ -128,7 +128,7 @@ def _play(
         before = _control(plan, controls)
         if isinstance(before, ReferenceRun):
             prepared = _settled(prepared, before, folder)
-        with borrowed(plan.configuration, pool) as cluster:
+        with borrowed(plan.configuration, pool, networks=networked(plan)) as cluster:
             progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
             directory = folder.absolute() / "storage"
             if plan.configuration.kept_in != "s3":

@@ -14,7 +14,8 @@ from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.injection.life_cycle import Armed
 from shaketable.chaos.job_kinds import is_command
-from shaketable.chaos.plan import Configuration, Plan
+from shaketable.chaos.plan import Configuration, FaultPlan, Plan
+from shaketable.clusters.processes import networks
 
 # module that an experiment may need -> the extra that brings it
 MODULES = {"torch": "torch", "orbax": "jax", "pyarrow": "ray-train", "moto": "storage", "aiohttp": "storage"}
@@ -68,16 +69,31 @@ def out_of_reach(plan: Plan) -> Iterator[str]:
         yield "storage: disk is on the harness's machine only; use storage: directory, or s3"
     able = ", ".join(sorted(name for name, fault in FAULTS.items() if fault.anywhere))
     for number, fault in enumerate(plan.faults):
-        if FAULTS[fault.name].apart and not plan.configuration.on_containers:
-            yield (
-                f"fault {number} ({fault.name}) needs nodes that are machines of their own, each with its network,"
-                " memory and disk: use cluster: containers"
-            )
+        if (lacking := _not_apart(plan, fault)) != "":
+            yield f"fault {number} ({fault.name}) needs {lacking}"
         if address and not FAULTS[fault.name].anywhere:
             yield (
                 f"fault {number} ({fault.name}) needs more than Ray itself can do, and the cluster at"
                 f" {address} is not the harness's own; there are {able}. Use cluster: local"
             )
+
+
+def _not_apart(plan: Plan, fault: FaultPlan) -> str:
+    """What of their own its nodes lack; empty: nothing."""
+    apart = FAULTS[fault.name].apart
+    if not apart or plan.configuration.on_containers:
+        return ""
+    if apart == "machine":
+        return "nodes that are machines of their own, each with its network, memory and disk: use cluster: containers"
+    if plan.configuration.cluster != "processes":
+        return "nodes with a network of their own: use cluster: containers, or processes"
+    why = networks.why_not()
+    return f"nodes with a network of their own: {why}; use cluster: containers" if why else ""
+
+
+def networked(plan: Plan) -> bool:
+    """Its nodes are processes of which each has to have a network of its own."""
+    return plan.configuration.cluster == "processes" and any(FAULTS[fault.name].apart for fault in plan.faults)
 
 
 def _not_on_pods(plan: Plan) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The failure budgets of an experiment as the bundled runtime takes them, for real drivers and simulated ones."""
+"""The settings of an experiment as the bundled runtime takes them, for real drivers and simulated ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,21 @@ from typing import Any
 
 from shaketable.chaos.plan import Configuration
 from shaketable.clusters.protocol import TIER_LABEL
-from shaketable.runtime.config import FailureConfig, Quarantine, Tier
+from shaketable.runtime.config import CheckpointConfig, FailureConfig, Quarantine, Tier
+
+
+def run_settings(configuration: Configuration) -> dict[str, Any]:
+    """All that an experiment says of a RunConfig."""
+    return {
+        "failure_config": failure_config(configuration),
+        "checkpoint_config": CheckpointConfig(num_to_keep=configuration.num_to_keep),
+        "heartbeat_timeout_s": configuration.heartbeat_timeout_s,
+        "hang_timeout_s": configuration.hang_timeout_s,
+        "notice_window_s": configuration.notice_window_s,
+        "replacement_wait_s": configuration.replacement_wait_s,
+        "storage_outage_s": configuration.storage_outage_s,
+        "first_step_timeout_s": configuration.first_step_timeout_s,
+    }
 
 
 def failure_config(configuration: Configuration) -> FailureConfig:

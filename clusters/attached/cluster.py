@@ -19,7 +19,18 @@ from typing import Self
 from shaketable.clusters.attached.node_agents import NodeAgents, ShaketableHand
 from shaketable.clusters.fake_slices import LABELS
 from shaketable.clusters.machine import own_ip
-from shaketable.clusters.protocol import AUTO, LOOPBACK, TIER_LABEL, ClusterError, Node, NodeState, Shape, Unsupported
+from shaketable.clusters.protocol import (
+    AUTO,
+    LOOPBACK,
+    TIER_LABEL,
+    ClusterError,
+    Cut,
+    Node,
+    NodeState,
+    Shape,
+    Unsupported,
+    Way,
+)
 from shaketable.clusters.slice_states import Slices
 from shaketable.clusters.versions import check_ray
 from shaketable.clusters.view import RAYS_OWN, ListedNode, RayView
@@ -156,6 +167,9 @@ class AttachedCluster:
 
     def on_machine(self, number: int, command: Sequence[str]) -> str:
         raise Unsupported(f"node {number}: Ray itself cannot touch the machine of a node; use --cluster containers")
+
+    def cut_off(self, number: int, way: Way, share: float = 1.0) -> Cut:
+        raise Unsupported(f"node {number}: Ray itself cannot touch the network of a node; use --cluster containers")
 
     def kill_process(self, node_id: str, pid: int) -> None:
         self._node_agents.on(node_id, "kill", [pid])

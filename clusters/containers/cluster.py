@@ -9,21 +9,35 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shaketable.clusters import marked
 from shaketable.clusters.containers import engine
 from shaketable.clusters.containers import image as images
 from shaketable.clusters.containers import node as nodes_
+from shaketable.clusters.containers.firewall import Rule
 from shaketable.clusters.containers.node import ContainerProcess, Place
 from shaketable.clusters.local.cluster import LocalCluster
-from shaketable.clusters.local.node import MOST_TRIES, Start
+from shaketable.clusters.local.node import Start
 from shaketable.clusters.own_nodes import HEAD
-from shaketable.clusters.protocol import ClusterError, Shape
+from shaketable.clusters.protocol import ClusterError, Cut, Shape, Way
+
+
+@dataclass(frozen=True, slots=True)
+class _FirewallCut:
+    cluster: ContainerCluster
+    number: int
+    rule: Rule
+
+    def dropped(self) -> int:
+        return self.rule.met()
+
+    def mend(self) -> None:
+        if self.number in {node.number for node in self.cluster.nodes()}:
+            self.rule.remove()
 
 
 class ContainerCluster(LocalCluster):
@@ -66,19 +80,9 @@ class ContainerCluster(LocalCluster):
         return ip
 
     def _start_head(self, ip: str) -> None:
-        """Until it is alive, before there is any container: `ray start` gives up after 30 s, and nodes that wait for a
-        head that is started once more, elsewhere, wait in vain."""
-        for tries in range(1, MOST_TRIES + 1):
-            try:
-                super()._start_head(ip)
-                self._connect()
-                return
-            except ClusterError:
-                head = self._nodes[HEAD]
-                if tries == MOST_TRIES or not head.gave_up_too_soon():
-                    raise
-                marked.kill_all(head.mark)
-                shutil.rmtree(head.directory)
+        """Until it is alive, before there is any container: of a head that gives up, none has to be discarded."""
+        super()._start_head(ip)
+        self._connect()
 
     def _starts(self, number: int) -> Start:
         return super()._starts(number) if number == HEAD else functools.partial(nodes_.start, self._place)
@@ -95,6 +99,11 @@ class ContainerCluster(LocalCluster):
         if code:
             raise ClusterError(f"node {number}: `{' '.join(command)}` exited with {code}: {said}")
         return said
+
+    def cut_off(self, number: int, way: Way, share: float = 1.0) -> Cut:
+        cut = _FirewallCut(self, number, Rule(functools.partial(self.on_machine, number), way, share))
+        cut.rule.add()
+        return cut
 
     def put_file(self, node_id: str, path: Path, text: str) -> None:
         script = 'mkdir -p "$1" && printf %s "$3" > "$1/.$2" && mv "$1/.$2" "$1/$2"'

@@ -15,7 +15,7 @@ from typing import Protocol
 from shaketable.clusters.attached.cluster import AttachedCluster
 from shaketable.clusters.kuberay.kubernetes import SeenPod
 from shaketable.clusters.kuberay.manifests import groups_of
-from shaketable.clusters.protocol import ClusterError, Node, NodeState, Shape, Unsupported
+from shaketable.clusters.protocol import TIER_LABEL, ClusterError, Node, NodeState, Shape, Unsupported
 from shaketable.clusters.view import ListedNode
 
 JOINED_WITHIN_S = 240.0
@@ -32,7 +32,7 @@ class Pods(Protocol):
 
     def pods(self, labels: dict[str, str]) -> list[SeenPod]: ...
     def pod(self, name: str) -> SeenPod | None: ...
-    def delete_pod(self, name: str, grace_s: int | None = None) -> None: ...
+    def delete_pod(self, name: str) -> None: ...
     def execute(self, pod: str, *command: str) -> tuple[int, bytes]: ...
     def replicas(self, cluster: str, group: int) -> int: ...
     def scale(self, cluster: str, group: int, replicas: int) -> None: ...
@@ -76,7 +76,7 @@ class KubeRayCluster(AttachedCluster):
 
     def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
         """One more replica; back when Ray has it."""
-        names = [group.labels.get("tier", "") for group in groups_of(self.shape)]
+        names = [group.labels.get(TIER_LABEL, "") for group in groups_of(self.shape)]
         if slice_ is not None or self.shape.slices is not None or tier not in names:
             raise Unsupported(
                 f"no slice is added to the RayCluster {self._name}, nor a tier {tier!r}: use cluster: local"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,7 +42,6 @@ class SeenPod:
     deleting: bool
     born: str
     trouble: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_config(path: Path | None = None) -> KubeConfig:
@@ -154,10 +153,10 @@ class Kubernetes:
                     return None
                 raise
 
-    def delete_pod(self, name: str, grace_s: int | None = None) -> None:
-        """With its own grace period unless one is given."""
+    def delete_pod(self, name: str) -> None:
+        """With its own grace period."""
         with _gone_already(f"delete pod {name}"):
-            self.client.delete(Pod, name, namespace=self.namespace, grace_period=grace_s)
+            self.client.delete(Pod, name, namespace=self.namespace)
 
     def execute(
         self,
@@ -202,7 +201,6 @@ def _seen(pod: PodModel) -> SeenPod:
         metadata.deletionTimestamp is not None,
         str(metadata.creationTimestamp),
         trouble or (f"not placed: {unscheduled[0]}" if unscheduled else ""),
-        metadata.labels or {},
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from shaketable.clusters.kuberay.ending import GONE_WITHIN_S, end_for_good
 from shaketable.clusters.kuberay.kubernetes import Kubernetes
 from shaketable.clusters.kuberay.manifests import Stay
 from shaketable.clusters.protocol import ClusterError
+from shaketable.clusters.watchdog import harness_lives
 
 RENEW_EVERY_S = 5.0
 # a request that hangs has its own deadline
@@ -69,7 +69,7 @@ def main(document: str, context: str) -> None:
     kubernetes = Kubernetes.connected(stay.namespace, context)
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
-    while _harness_lives(harness):
+    while harness_lives(harness, RENEW_EVERY_S):
         # It may not be there yet; and the next try may get through: the keeper waits for several.
         with contextlib.suppress(ClusterError):
             kubernetes.renew(stay.name, now())
@@ -78,12 +78,6 @@ def main(document: str, context: str) -> None:
 
 def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _harness_lives(harness: int) -> bool:
-    """Until the pipe ends or, should a fork of the harness hold it open, until the harness is no longer the parent."""
-    readable, _, _ = select.select([sys.stdin], [], [], RENEW_EVERY_S)
-    return not readable and os.getppid() == harness
 
 
 if __name__ == "__main__":

@@ -98,7 +98,20 @@ class LocalCluster(OwnNodes[NodeProcess]):
         self.address = f"{ip}:{self._gcs_port()}"
 
     def _start_all(self) -> None:
-        self._start_head(self._head_ip())
+        """`ray start` gives up after 30 s, which is not always enough for a head on a busy machine. One that is started
+        once more listens elsewhere, where no node looks for it: they begin again with it."""
+        ip = self._head_ip()
+        for tries in range(1, nodes_.MOST_TRIES + 1):
+            try:
+                self._start_nodes(ip)
+                return
+            except ClusterError:
+                if tries == nodes_.MOST_TRIES or not self._nodes[HEAD].gave_up_too_soon():
+                    raise
+                self._discard_nodes()
+
+    def _start_nodes(self, ip: str) -> None:
+        self._start_head(ip)
         # The nodes wait for the head by themselves; starting them now hides their import time behind the head's.
         slices = self.shape.slices
         if slices is None:
@@ -109,6 +122,16 @@ class LocalCluster(OwnNodes[NodeProcess]):
         self._connect(*numbers)
         if slices is not None and "busy" in slices.states:
             self._hold_chips(slices)
+
+    def _discard_nodes(self) -> None:
+        """As if none had been started."""
+        marked.kill_all(f"{self.id}:")
+        for node in self._nodes.values():
+            node.process.wait()
+            shutil.rmtree(node.directory)
+        for book in (self._nodes, self._fakes, self._tiers):
+            book.clear()
+        self._slices, self._last = 0, HEAD
 
     def _hold_chips(self, slices: Slices) -> None:
         """Somebody else holds chips of the first host of each slice that is busy, until the cluster is torn down."""
@@ -161,7 +184,7 @@ class LocalCluster(OwnNodes[NodeProcess]):
     def _wait_joined(self, number: int) -> None:
         def joined() -> str | None:
             node = self._nodes[number]
-            if node.gave_up_too_soon():
+            if number != HEAD and node.gave_up_too_soon():
                 node = self._nodes[number] = nodes_.start_again(node, self._environment, self._starts(number))
             node.check_starting()
             seen = (one for one in self._view.nodes() if Path(one.temp_dir) == node.directory)

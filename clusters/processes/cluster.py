@@ -7,6 +7,7 @@ SIGSTOP to everything the node runs. Whether it worked is asked of the registry 
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,11 @@ from typing import Self
 from shaketable.clusters import fake_slices, marked
 from shaketable.clusters.machine import prepare
 from shaketable.clusters.own_nodes import OwnNodes
+from shaketable.clusters.processes import networks
 from shaketable.clusters.processes import node as nodes_
+from shaketable.clusters.processes.networks import Network
 from shaketable.clusters.processes.node import NodeProcess
-from shaketable.clusters.protocol import LOOPBACK, PROCESSES, TIER_LABEL, ClusterError, Node, NodeState, Shape
+from shaketable.clusters.protocol import LOOPBACK, PROCESSES, TIER_LABEL, ClusterError, Cut, Node, NodeState, Shape, Way
 from shaketable.clusters.slice_states import Slices, slice_name
 from shaketable.clusters.watchdog import Watchdog
 
@@ -36,8 +39,8 @@ class ProcessCluster(OwnNodes[NodeProcess]):
 
     `directory`, when given, must not exist or be empty; it is removed in the end. `prefixes`: what the command of a
     node is started with, for example `unshare -m`, by its number. `ips`: the address of a node that is on a network of
-    its own, by its number, and `host` that of this machine there. `preload`: modules that nodes import before they
-    fork.
+    its own, by its number, and `host` that of this machine there. `network`: each node gets a cable of it, so that it
+    can be cut off; it is closed with the cluster. `preload`: modules that nodes import before they fork.
     """
 
     kind = "processes"
@@ -52,16 +55,19 @@ class ProcessCluster(OwnNodes[NodeProcess]):
         ips: Mapping[int, str] | None = None,
         host: str = LOOPBACK,
         preload: Sequence[str] = (),
+        network: Network | None = None,
     ) -> None:
         super().__init__(shape)
-        self.host, self._ips = host, ips or {}
+        self._network = network
+        self.host, self._ips = host if network is None else network.host, ips or {}
         self.directory = prepare(directory)
         self.registry = self.directory / "registry"
         self.registry.mkdir()
         self.address = f"{PROCESSES}{self.registry}"
         self._prefixes, self._preload = prefixes or {}, preload
         self._closing = threading.Event()
-        self._watchdog = Watchdog(f"{self.id}:", self.directory)
+        last_act = () if network is None else (sys.executable, "-m", networks.__name__, network.name)
+        self._watchdog = Watchdog(f"{self.id}:", self.directory, last_act)
         self._watch = threading.Thread(target=self._look_at_nodes, name="nodes", daemon=True)
         self._watch.start()
         try:
@@ -106,6 +112,10 @@ class ProcessCluster(OwnNodes[NodeProcess]):
     def _start(
         self, number: int, amounts: Mapping[str, float], labels: Mapping[str, str], environment: Mapping[str, str]
     ) -> None:
+        prefix, ip = self._prefixes.get(number, ()), self._ips.get(number, LOOPBACK)
+        if self._network is not None:
+            cable = self._network.add(number)
+            prefix, ip = cable.prefix, cable.ip
         self._nodes[number] = nodes_.start(
             number,
             f"{self.id}:{number}",
@@ -115,8 +125,8 @@ class ProcessCluster(OwnNodes[NodeProcess]):
             labels,
             environment,
             self._preload,
-            self._prefixes.get(number, ()),
-            self._ips.get(number, LOOPBACK),
+            prefix,
+            ip,
         )
 
     def renew(self, shape: Shape) -> None:
@@ -167,6 +177,12 @@ class ProcessCluster(OwnNodes[NodeProcess]):
     def drain_node(self, number: int, deadline_s: float) -> None:
         self._worker(number).drain(deadline_s)
 
+    def cut_off(self, number: int, way: Way, share: float = 1.0) -> Cut:
+        self._worker(number)
+        if self._network is None or share < 1:
+            return super().cut_off(number, way, share)
+        return self._network.cut(number, way)
+
     # -- the registry
 
     def state(self, number: int) -> NodeState:
@@ -204,6 +220,8 @@ class ProcessCluster(OwnNodes[NodeProcess]):
             raise ClusterError(f"cluster {self.id} could not be torn down: {error}") from error
         finally:
             self._watch.join(CLOSED_WITHIN_S)
+            if self._network is not None:
+                self._network.close()
             shutil.rmtree(self.directory, ignore_errors=True)
             self._watchdog.close()
 

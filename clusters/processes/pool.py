@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shaketable.clusters.processes.cluster import ProcessCluster
+from shaketable.clusters.processes.networks import Network
 from shaketable.clusters.protocol import ClusterError, Shape
 
 # what a node has imported depends on these, on whatever a test run or a mutant puts there
@@ -30,8 +31,13 @@ class ProcessPool:
         self._closed = False
 
     @contextmanager
-    def borrow(self, shape: Shape, preload: Sequence[str] = ()) -> Iterator[ProcessCluster]:
-        """`preload`: what its nodes import before they fork."""
+    def borrow(self, shape: Shape, preload: Sequence[str] = (), *, networks: bool = False) -> Iterator[ProcessCluster]:
+        """`preload`: what its nodes import before they fork. `networks`: each has one of its own; such a cluster is
+        always a new one."""
+        if networks:
+            with ProcessCluster(shape, preload=preload, network=Network()) as cluster:
+                yield cluster
+            return
         kind = (*preload, *(os.environ.get(name) for name in DECISIVE))
         cluster = self._reused(shape, kind) or ProcessCluster(shape, preload=preload)
         returned = False

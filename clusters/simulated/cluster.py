@@ -59,6 +59,8 @@ class SimulatedCluster:
         self._placing = False
         # counts the changes of Ray's view
         self.view = 0
+        # every node of which it came to say something else, in order
+        self.said: list[SimulatedNode] = []
         # counts how often nodes were leased or became free
         self.moves = 0
         for number in range(1, nodes + 1):
@@ -189,6 +191,7 @@ class SimulatedCluster:
 
     def _see_drain(self, node: SimulatedNode) -> None:
         node.seen_draining = True
+        self.said.append(node)
         self._view_changed()
         self._leave_when_idle(node)
 
@@ -234,6 +237,7 @@ class SimulatedCluster:
         if node.seen == "dead":
             return
         node.seen = "dead"
+        self.said.append(node)
         self._list_dead(node)
         lease = node.lease
         if lease is not None and not lease.given_back and not lease.wanted:
@@ -243,7 +247,9 @@ class SimulatedCluster:
     def _list_dead(self, node: SimulatedNode) -> None:
         self._listed_dead.append(node.number)
         if len(self._listed_dead) > MOST_DEAD:
-            del self._shown[self._listed_dead.popleft()]
+            gone = self._shown.pop(self._listed_dead.popleft())
+            gone.listed = False
+            self.said.append(gone)
 
     # ---- the life of a node
 
@@ -257,6 +263,7 @@ class SimulatedCluster:
             tier = tier or instead_of.tier
         node = SimulatedNode(number, f"{number:04x}" * 14, group, place, tier=tier)
         self._nodes[number] = self._shown[number] = node
+        self.said.append(node)
         if self._slices is not None:
             self._label(node, self._slices)
         self._free[node.group] = None

@@ -64,6 +64,8 @@ class SimulatedNode:
     notices: int = 0
     draining: bool = False
     seen_draining: bool = False
+    # Ray forgets the oldest of the dead
+    listed: bool = True
     # of the drain, virtual time; 0: none was named
     deadline_s: float = 0.0
     # Ray has declared it dead while it was frozen: it ends when it thaws

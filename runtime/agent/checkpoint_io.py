@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shaketable.runtime.checkpoints import node_cache, store
+from shaketable.runtime.checkpoints.node_disk import check_disk
 from shaketable.runtime.errors import (
     CheckpointCorrupt,
-    RunNotFound,
+    NodeUnfit,
     ShaketableError,
     StorageError,
     StorageUnavailable,
@@ -83,7 +84,6 @@ class Copying:
 
     def __post_init__(self) -> None:
         _sweep_staging(self.place.directory)
-        self.staging.mkdir(parents=True, exist_ok=True)
 
     @property
     def run_directory(self) -> Path:
@@ -98,14 +98,19 @@ class Copying:
     def run_path(self) -> RunPath:
         return parse_storage_path(self.setup.run_path)
 
-    def look_for_run(self, found: Callable[[], None]) -> None:
-        """First of all: this node has to see the run, or nothing that it reads or writes there means anything."""
+    def check_node(self, fit: Callable[[], None]) -> None:
+        """First of all: this node has to see the run, or nothing that it reads or writes there means anything; and its
+        own disk has to take what is restored and staged."""
 
         def looked(future: Future[None]) -> None:
             error = future.exception()
-            self.later(found if error is None else lambda: self.unfit(str(error)))
+            self.later(fit if error is None else lambda: self.unfit(str(error)))
 
-        self._restores.submit(check_presence, self.run_path, self.setup.run_id).add_done_callback(looked)
+        def look() -> None:
+            check_disk(self.staging)
+            check_presence(self.run_path, self.setup.run_id)
+
+        self._restores.submit(look).add_done_callback(looked)
 
     def begin(self, fork: msg.Fork) -> None:
         """An attempt. What is left of those before it cannot be committed any more; restores go first."""
@@ -177,7 +182,7 @@ class Copying:
         self.to_worker(msg.UploadDone(index=report.index, staged=report.staged), report.attempt)
 
     def _refused(self, report: msg.Report, error: OSError | ShaketableError) -> None:
-        outage, unfit, detail = isinstance(error, StorageUnavailable), isinstance(error, RunNotFound), str(error)
+        outage, unfit, detail = isinstance(error, StorageUnavailable), isinstance(error, NodeUnfit), str(error)
         if outage or unfit or report.staged:
             detail = f"{error}; the files lie in {self._kept(report)} on {self.place.node_ip}"
         if unfit:
@@ -215,7 +220,7 @@ class Copying:
 
         def restored(future: Future[Path]) -> None:
             error = future.exception()
-            if isinstance(error, RunNotFound):
+            if isinstance(error, NodeUnfit):
                 self.later(lambda: self.unfit(str(error)))
             elif isinstance(error, (CheckpointCorrupt, StorageUnavailable)):
                 outage = isinstance(error, StorageUnavailable)

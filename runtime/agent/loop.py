@@ -119,7 +119,7 @@ class AgentLoop:
         self._beat_s = 0.0
         self._server: Server | None = None
         self._forks: Channel | None = None
-        self._warm = self._run_found = False
+        self._warm = self._fit = False
 
     # ---- the loop
 
@@ -262,18 +262,18 @@ class AgentLoop:
             to_worker=self._tell_worker,
             unfit=self._unfit,
         )
-        self._copying.look_for_run(self._on_run_found)
+        self._copying.check_node(self._on_fit)
         self._forks = Channel(ours)
         self._watch(self._forks, self._on_fork_server)
         self._forks.send(msg.Warm(preload=setup.preload, sys_path=setup.sys_path, environment=setup.environment))
         self._forks.drain()
 
-    def _on_run_found(self) -> None:
-        self._run_found = True
+    def _on_fit(self) -> None:
+        self._fit = True
         self._tell_ready()
 
     def _tell_ready(self) -> None:
-        if self._warm and self._run_found:
+        if self._warm and self._fit:
             self._driver.send(msg.Ready())
 
     def _unfit(self, detail: str) -> NoReturn:

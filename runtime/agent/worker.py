@@ -19,6 +19,9 @@ from shaketable.runtime.text import described, traced
 from shaketable.runtime.transport import messages as msg
 from shaketable.runtime.transport.wire import Channel
 
+# so long for the other ranks to make the reports that a rank has made that raises (promise commit-10)
+_LAST_REPORTS_S = 1.0
+
 
 def main(fd: int) -> NoReturn:
     """Run one worker on the channel `fd`; never returns."""
@@ -59,7 +62,13 @@ def _run(channel: Channel) -> int:
     except Unloadable as error:
         return _failed(ours, error, str(error), fatal=error.fatal)
     except BaseException as error:  # noqa: BLE001 - whatever the user's function raises, its worker has failed
-        return _failed(ours, error, described(error), collateral=backend.may_be_echo(error))
+        collateral = backend.may_be_echo(error)
+        if not collateral:
+            # What is told then ends the attempt, and with it what other ranks are about to report. A signal's handler
+            # may raise here too.
+            with contextlib.suppress(BaseException):
+                ours.settled(_LAST_REPORTS_S)
+        return _failed(ours, error, described(error), collateral=collateral)
     ours.send(msg.WorkerFinished(attempt=task.fork.attempt, rank=task.fork.rank))
     return 0
 

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shaketable.runtime.checkpoints.node_disk import patient
 from shaketable.runtime.checkpoints.verify import fetch
-from shaketable.runtime.errors import StorageError, StorageUnavailable
+from shaketable.runtime.errors import StorageError
 from shaketable.runtime.log.records import CheckpointCommitted
 from shaketable.runtime.storage.retries import retrying
 from shaketable.runtime.storage.store import RunPath
@@ -43,26 +44,21 @@ def restore(
 ) -> Path:
     """The checkpoint as a local directory, every file compared with the commit. Later calls return the same one.
 
-    CheckpointCorrupt: the storage has something else than was committed. RunNotFound: this node does not see the run.
-    StorageUnavailable: the storage or this node's disk has failed for too long.
+    CheckpointCorrupt: the storage has something else than was committed. StorageUnavailable: the storage has failed for
+    too long. NodeUnfit: this node does not see the run, or its own disk has failed for too long.
     """
     cache = cache_dir / _key(run_path)
     published = cache / f"{commit.checkpoint}-{_content(commit)}"
 
     def once() -> Path:
-        try:
-            if not _is_whole(published, commit):
-                cache.mkdir(parents=True, exist_ok=True)
-                with _alone(cache, timeout_s):
-                    if not _is_whole(published, commit):
-                        _publish(run_path, commit, cache, published, run_id)
-        except OSError as error:
-            raise StorageUnavailable(
-                f"{published} could not be written: {error}. Free space on this node's disk"
-            ) from error
+        if not _is_whole(published, commit):
+            cache.mkdir(parents=True, exist_ok=True)
+            with _alone(cache, timeout_s):
+                if not _is_whole(published, commit):
+                    _publish(run_path, commit, cache, published, run_id)
         return published
 
-    return retrying("restore", once)
+    return retrying("restore", patient(cache, once))
 
 
 def _publish(run_path: RunPath, commit: CheckpointCommitted, cache: Path, published: Path, run_id: str) -> None:

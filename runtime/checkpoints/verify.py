@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from shaketable.runtime.errors import CheckpointCorrupt, StorageUnavailable
+from shaketable.runtime.errors import CheckpointCorrupt
 from shaketable.runtime.log.presence import check_presence
 from shaketable.runtime.log.records import CheckpointCommitted
 from shaketable.runtime.storage.file import File
@@ -34,7 +34,7 @@ def verify(run_path: RunPath, commit: CheckpointCommitted, run_id: str = "") -> 
 
 def fetch(run_path: RunPath, commit: CheckpointCommitted, target: Path, run_id: str = "") -> None:
     """Copy a committed checkpoint into the new directory `target`, comparing every file with the commit. Raises as
-    `verify`, and StorageUnavailable where `target` cannot be written."""
+    `verify`, and OSError where `target` cannot be written: what the storage says of its own files has other names."""
     store = store_at(run_path)
 
     def copy(file: File, buffer: Buffer) -> None:
@@ -47,16 +47,10 @@ def fetch(run_path: RunPath, commit: CheckpointCommitted, target: Path, run_id: 
 
         _believe(run_path, run_id, commit, file, download)
 
-    try:
-        target.mkdir(parents=True)
-        for directory in {(target / checked(file.path, run_path)).parent for file in commit.files}:
-            directory.mkdir(parents=True, exist_ok=True)
-        each(commit.files, copy, [file.size for file in commit.files])
-    except OSError as error:
-        # what the storage says of its own files has other names
-        raise StorageUnavailable(
-            f"the checkpoint {commit.checkpoint} could not be written to {target}: {error}. Free space on that disk"
-        ) from error
+    target.mkdir(parents=True)
+    for directory in {(target / checked(file.path, run_path)).parent for file in commit.files}:
+        directory.mkdir(parents=True, exist_ok=True)
+    each(commit.files, copy, [file.size for file in commit.files])
 
 
 def _key(commit: CheckpointCommitted, file: File) -> str:

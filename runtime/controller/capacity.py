@@ -44,8 +44,8 @@ class Capacity:
         self.resting: Mapping[str, Rest] = {}
         self._unusable: set[str] = set()
         self._unavailable: set[str] = set()
-        # in Ray's last view
-        self._present: set[str] = set()
+        # Ray's last view
+        self._told: tuple[NodeView, ...] = ()
         self._on: dict[str, dict[UnitId, Unit]] = {}
         # units on nodes that are unusable
         self._on_unusable: dict[UnitId, Unit] = {}
@@ -159,14 +159,16 @@ class Capacity:
     def seen(self, nodes: Iterable[NodeView]) -> list[AgentId]:
         """Ray's newer view. Its *dead* is final and clears suspicion: node ids never return. Who answered from a node
         that has died is given back, to be told as lost."""
-        # most are the very ones of the view before
-        told = {node.node_id: node for node in nodes}
-        newer = (self._with_notice(node) for name, node in told.items() if self.nodes.get(name) is not node)
+        # most are the very ones of the view before, in the same places
+        before, self._told = self._told, tuple(nodes)
+        moved = [(old, new) for old, new in zip(before, self._told, strict=False) if old is not new]
+        here = [*(new for _, new in moved), *self._told[len(before) :]]
+        newer = (self._with_notice(node) for node in here if self.nodes.get(node.node_id) is not node)
         changed = {node.node_id: node for node in newer if self.nodes.get(node.node_id) != node}
-        gone = self._present - told.keys()
+        gone = {old.node_id for old in (*(old for old, _ in moved), *before[len(self._told) :])}
+        gone.difference_update(node.node_id for node in here)
         changed.update({name: self._with_notice(NodeView(name, alive=False)) for name in gone})
         self.nodes.update(changed)
-        self._present = set(told)
         died = {name for name, node in changed.items() if not node.alive} - self._dead
         self._dead |= died
         self.suspects -= died

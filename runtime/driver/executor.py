@@ -1,9 +1,9 @@
 """The executor: does what the controller says, and tells it what happened. One thread, one loop, one run.
 
 Commands are executed strictly in order, and what follows an AppendRecord waits until the record is durable; meanwhile
-events keep being handled and their commands queue up behind. The log is written on a thread of its own, places are had
-on another (`placement.py`); agents are heard and commanded over connections of our own, because Ray reports a lost
-node 14 s late and a broken connection shows it at once.
+events keep being handled and their commands queue up behind. The log is written on a thread of its own
+(`log_thread.py`), places are had on another (`placement.py`), and agents are heard and commanded over connections
+(`agents/`).
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from shaketable.runtime.agent import stacks
 from shaketable.runtime.agent.loop import AgentSpec
-from shaketable.runtime.clocks import as_wall_s
 from shaketable.runtime.config import RunConfig, Watcher
 from shaketable.runtime.controller import Controller, Settings
 from shaketable.runtime.controller import events as ev
+from shaketable.runtime.driver.agents import words
+from shaketable.runtime.driver.agents.peers import Peer, Peers, Told
+from shaketable.runtime.driver.agents.words import Collective
 from shaketable.runtime.driver.chores import Chores
-from shaketable.runtime.driver.doorkeeper import PAUSE_S, Doorkeeper
+from shaketable.runtime.driver.log_thread import LogThread
 from shaketable.runtime.driver.pipeline import Pipeline
 from shaketable.runtime.driver.placement import Ask, Nodes
-from shaketable.runtime.errors import Fenced, InternalError, LogViolation, NumberTaken, StorageError
+from shaketable.runtime.errors import InternalError
 from shaketable.runtime.log.metrics import decode
 from shaketable.runtime.log.records import AnyRecord, AttemptEnded
-from shaketable.runtime.log.run_log import RunLog, append_settled
+from shaketable.runtime.log.run_log import RunLog
 from shaketable.runtime.storage import retries
 from shaketable.runtime.tpu.topology import SliceShape
 from shaketable.runtime.transport import messages as msg
-from shaketable.runtime.transport.wire import Channel, ChannelClosed
 
 _GOODBYE_S = 10.0
 
@@ -58,31 +59,6 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Peer:
-    """A connected agent. `ready`: its fork server is warm; `unfit`: why it never will be. `rank` and `attempt`: the
-    worker it was last asked to fork."""
-
-    channel: Channel
-    agent: ev.AgentId
-    unit: ev.UnitId
-    place: int
-    node_id: str
-    heard_s: float
-    ready: bool = False
-    unfit: str = ""
-    attempt: int = 0
-    rank: int = 0
-
-
-@dataclass(slots=True)
-class _Round:
-    """One round of the control collective of an attempt."""
-
-    ranks: set[int] = field(default_factory=set)
-    data: bytes = b""
-
-
 class Executor:
     """Runs one term of one run; `run()` returns how it ended."""
 
@@ -93,20 +69,17 @@ class Executor:
         self._queue: queue.SimpleQueue[ev.Event | _Call] = queue.SimpleQueue()
         self._pipeline = Pipeline(self._execute, self._append)
         self._timers: dict[ev.Timer, float] = {}
-        self._peers: dict[ev.AgentId, _Peer] = {}
-        self._rounds: dict[tuple[int, int], _Round] = {}
+        self._collective = Collective()
         # Who waits until reports are settled.
-        self._asked: list[tuple[_Peer, msg.AskSettled]] = []
+        self._asked: list[tuple[Peer, msg.AskSettled]] = []
         self._outcome: ev.FinishRun | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
-        self._beat_s = max(0.1, min(2.0, config.heartbeat_timeout_s / 5))
-        self._last_turn_s = self._last_beat_s = self._fence_s = time.monotonic()
+        self._last_turn_s = self._fence_s = time.monotonic()
         self._secret = secrets.token_bytes(32)
-        self._door = Doorkeeper(self._secret, lambda channel: self._post(_Call(lambda: self._welcome(channel))))
-        # When the door is opened again that was shut for want of descriptors.
-        self._reopen_s: float | None = None
-        self._log_calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        told = Told(self._on_message, self._on_lost, self._later, self._setup, self._warn)
+        self._peers = Peers(config, self._selector, self._secret, told)
+        self._log_thread = LogThread(log, config.fence_check_s, self._post, self._on_durable, self._warn)
         self._chores = Chores(log.run_path, self._warn)
         self._run_id = log.run_id
         self._state = str(self.controller.state)
@@ -137,9 +110,8 @@ class Executor:
         for sock in (self._wake_in, self._wake_out, listener):
             sock.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, self._on_wake)
-        self._listener = listener
-        self._listen(listener)
-        threading.Thread(target=self._guarded(self._write_log), name="shaketable-log", daemon=True).start()
+        self._peers.listen(listener)
+        self._log_thread.start(self._guarded)
         self._chores.finish_deletes(self._log.state.deleted)
         self._chores.start(self._guarded)
 
@@ -151,7 +123,7 @@ class Executor:
                 work()
             except BaseException as error:  # noqa: BLE001  (the outermost boundary: the loop raises it)
                 name = threading.current_thread().name
-                self._post(_Call(functools.partial(self._crash, name, error)))
+                self._later(functools.partial(self._crash, name, error))
 
         return guarded
 
@@ -176,37 +148,41 @@ class Executor:
                 break
             event.call() if isinstance(event, _Call) else self._feed(event)
         self._fire_timers(now)
-        self._reopen()
+        self._peers.reopen()
         self._beat(now)
         self._pipeline.run()
         self._tell_settled()
         self._last_turn_s = now
 
     def _pause_s(self) -> float:
-        now = time.monotonic()
-        unsent = any(peer.channel.unsent for peer in self._peers.values())
-        silent = [peer.heard_s + self._config.heartbeat_timeout_s for peer in self._peers.values()]
-        reopen = [] if self._reopen_s is None else [self._reopen_s]
-        due = min([*self._timers.values(), *silent, *reopen, self._last_beat_s + self._beat_s])
-        return 0.005 if unsent else max(0.0, due - now)
+        due = min([*self._timers.values(), self._peers.due_s()])
+        return 0.005 if self._peers.unsent else max(0.0, due - time.monotonic())
+
+    def _beat(self, now: float) -> None:
+        if self._peers.beat(now) and now >= self._fence_s + self._config.fence_check_s:
+            self._fence_s = now
+            self._log_thread.look_at_fence()
 
     def _check_gap(self, now: float) -> None:
         """Protocols 2.1 and 2.3: time in which this loop did not turn is nobody's silence; and after such a gap the
         first thing is to see whether another driver has taken over, before anybody is heard or commanded."""
-        gap = now - self._last_turn_s - self._beat_s
+        gap = now - self._last_turn_s - self._peers.beat_s
         if gap <= 0:
             return
         if gap > self._config.fence_check_s:
-            self._check_fence(self._feed)
-        for peer in self._peers.values():
-            peer.heard_s += gap
-        self._feed(ev.LoopPaused(gap, agents=frozenset(self._peers)))
+            self._log_thread.check_fence(self._feed)
+        self._peers.excuse(gap)
+        self._feed(ev.LoopPaused(gap, agents=frozenset(self._peers.connected)))
 
     def _post(self, event: ev.Event | _Call) -> None:
         """From any thread: hand an event, or something to do in line with the events, to the loop."""
         self._queue.put(event)
         with contextlib.suppress(BlockingIOError, OSError):
             self._wake_out.send(b"x")
+
+    def _later(self, call: Callable[[], None]) -> None:
+        """From any thread: in line with the events."""
+        self._post(_Call(call))
 
     def _on_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -255,63 +231,30 @@ class Executor:
 
     def _close(self) -> None:
         """Give back what is leased, whatever has happened."""
-        for peer in list(self._peers.values()):
-            self._send(peer, msg.Shutdown(final=True))
-            with contextlib.suppress(ChannelClosed):
-                peer.channel.flush()
-        self._wait_for_goodbyes()
+        self._peers.close()
         self._placement.close(_GOODBYE_S)
-        self._log_calls.put(None)
+        self._log_thread.close()
         self._chores.close(_GOODBYE_S)
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
 
-    def _wait_for_goodbyes(self) -> None:
-        """An agent that leaves cleans up after itself; one that does not is killed by its release."""
-        deadline = time.monotonic() + 2.0
-        while self._peers and time.monotonic() < deadline:
-            for peer in list(self._peers.values()):
-                with contextlib.suppress(ChannelClosed):
-                    if peer.channel.wait(0.01):
-                        peer.channel.receive()
-                    continue
-                self._forget(peer)
-
     # ---- the log
-
-    def _write_log(self) -> None:
-        while (call := self._log_calls.get()) is not None:
-            call()
 
     def _append(self, record: AnyRecord) -> None:
         if isinstance(record, AttemptEnded):
             self._retry_totals.add("driver", self._retried.take())
             record = msgspec.structs.replace(record, retried=self._retry_totals.take())
-        self._log_calls.put(lambda: self._append_on_thread(record))
+        self._log_thread.append(record)
 
-    def _append_on_thread(self, record: AnyRecord) -> None:
-        try:
-            number, stored = append_settled(self._log, record)
-        except (Fenced, NumberTaken) as error:
-            self._post(ev.TakenOver(str(error)))
-        except (StorageError, LogViolation) as error:
-            self._post(ev.LogFailed(f"the run log cannot be written: {error}"))
-        else:
-            self._post(_Call(lambda: self._appended(number, stored)))
+    def _on_durable(self, number: int, record: AnyRecord) -> None:
+        """From the thread of the log."""
+        self._later(lambda: self._appended(number, record))
 
     def _appended(self, number: int, record: AnyRecord) -> None:
         for callback in self._config.callbacks:
             callback.on_record(number, record)
         self._pipeline.appended()
-
-    def _check_fence(self, tell: Callable[[ev.Event], None]) -> None:
-        try:
-            self._log.check_fence(self._config.fence_check_s)
-        except Fenced as error:
-            tell(ev.TakenOver(str(error)))
-        except StorageError as error:
-            self._warn(f"the run log could not be read for the fence check: {error}")
 
     # ---- executing commands
 
@@ -332,18 +275,18 @@ class Executor:
             case ev.StartAttempt():
                 self._start_attempt(command)
             case ev.StopAttempt(attempt):
-                self._tell(attempt, msg.Kill(attempt=attempt))
+                self._peers.tell(attempt, msg.Kill(attempt=attempt))
             case ev.TakeStacks(attempt):
-                self._tell(attempt, msg.TakeStacks(attempt=attempt))
+                self._peers.tell(attempt, msg.TakeStacks(attempt=attempt))
             case ev.BeginHold(attempt):
-                self._tell(attempt, msg.HoldBegin(attempt=attempt))
+                self._peers.tell(attempt, msg.HoldBegin(attempt=attempt))
             case ev.HoldAt(attempt, index):
-                self._tell(attempt, msg.HoldUntil(attempt=attempt, index=index))
+                self._peers.tell(attempt, msg.HoldUntil(attempt=attempt, index=index))
             case ev.CancelHold(attempt, at_s):
-                self._tell(attempt, msg.HoldCancelled(attempt=attempt))
-                self._post(_Call(lambda: self._held(attempt, time.monotonic() - at_s)))
+                self._peers.tell(attempt, msg.HoldCancelled(attempt=attempt))
+                self._later(lambda: self._held(attempt, time.monotonic() - at_s))
             case ev.NotifyPreemption(attempt, deadline_s, node_ids):
-                self._tell(attempt, _notice(attempt, deadline_s, node_ids, self._peers.values()))
+                self._peers.tell(attempt, words.notice(attempt, deadline_s, node_ids, self._peers.connected.values()))
             case ev.DeleteCheckpoint(checkpoint):
                 self._chores.delete(checkpoint)
             case ev.Warn(text):
@@ -366,14 +309,12 @@ class Executor:
         stacks.save(self._log.run_path, message.attempt, message.rank, message.text)
 
     def _release(self, unit: ev.UnitId) -> None:
-        for peer in [peer for peer in self._peers.values() if peer.unit == unit]:
-            self._send(peer, msg.Shutdown(final=False))
-            self._forget(peer)
+        self._peers.dismiss(unit)
         self._placement.release(unit)
 
     def _start_attempt(self, command: ev.StartAttempt) -> None:
-        self._rounds.clear()
-        peers = [self._peers.get(agent) for agent in command.members]
+        self._collective.clear()
+        peers = [self._peers.connected.get(agent) for agent in command.members]
         nodes = [peer.node_id if peer else "" for peer in peers]
         order = list(dict.fromkeys(nodes))
         resume = self.controller.run.commit_named(command.resume) if command.resume else None
@@ -383,7 +324,7 @@ class Executor:
                 continue
             local = [r for r, node in enumerate(nodes) if node == peer.node_id]
             peer.attempt, peer.rank = command.attempt, rank
-            self._send(
+            self._peers.send(
                 peer,
                 msg.Fork(
                     term=self.controller.run.term,
@@ -398,84 +339,27 @@ class Executor:
                 ),
             )
 
-    def _tell(self, attempt: int, message: msg.AnyMessage) -> None:
-        for peer in list(self._peers.values()):
-            if peer.attempt == attempt:
-                self._send(peer, message)
-
-    def _send(self, peer: _Peer, message: msg.AnyMessage) -> None:
-        try:
-            peer.channel.send(message)
-        except ChannelClosed as error:
-            why = f"its connection broke: {error}"
-            # in its turn: we may be in the middle of a command
-            self._post(_Call(lambda: self._lose(peer, why)))
-
     # ---- agents
 
-    def _on_connection(self, listener: socket.socket) -> None:
-        if why := self._door.accept(listener):
-            self._warn(f"{why}; trying again in {PAUSE_S:g} s")
-            self._selector.unregister(listener)
-            self._reopen_s = time.monotonic() + PAUSE_S
-
-    def _reopen(self) -> None:
-        if self._reopen_s is not None and time.monotonic() >= self._reopen_s:
-            self._listen(self._listener)
-
-    def _listen(self, listener: socket.socket) -> None:
-        self._reopen_s = None
-        self._selector.register(listener, selectors.EVENT_READ, lambda: self._on_connection(listener))
-
-    def _welcome(self, channel: Channel) -> None:
-        self._selector.register(channel.sock, selectors.EVENT_READ, lambda: self._on_first_word(channel))
-
-    def _on_first_word(self, channel: Channel) -> None:
-        self._selector.unregister(channel.sock)
-        try:
-            hello, *others = channel.receive()
-        except (ChannelClosed, ValueError):
-            channel.close()
-            return
-        if not isinstance(hello, msg.Hello):
-            channel.close()
-            return
-        peer = _Peer(channel, hello.agent, hello.unit, hello.place, hello.node_id, time.monotonic())
-        self._peers[hello.agent] = peer
-        self._selector.register(channel.sock, selectors.EVENT_READ, lambda: self._on_peer(peer))
-        self._send(
-            peer,
-            msg.Setup(
-                task=self._job.task,
-                run_path=str(self._log.run_path),
-                run_key=f"{self._run_key}-t{self.controller.run.term}",
-                name=self._config.name,
-                preload=list(self._job.preload),
-                sys_path=list(self._job.sys_path),
-                heartbeat_s=self._beat_s,
-                lease_s=self._config.driver_lease_s,
-                storage_outage_s=self._config.storage_outage_s,
-                staging_bytes_max=self._config.staging_bytes_max,
-                run_id=self._run_id,
-                environment=dict(self._job.environment),
-            ),
+    def _setup(self) -> msg.Setup:
+        return msg.Setup(
+            task=self._job.task,
+            run_path=str(self._log.run_path),
+            run_key=f"{self._run_key}-t{self.controller.run.term}",
+            name=self._config.name,
+            preload=list(self._job.preload),
+            sys_path=list(self._job.sys_path),
+            heartbeat_s=self._peers.beat_s,
+            lease_s=self._config.driver_lease_s,
+            storage_outage_s=self._config.storage_outage_s,
+            staging_bytes_max=self._config.staging_bytes_max,
+            run_id=self._run_id,
+            environment=dict(self._job.environment),
         )
-        for message in others:
-            self._on_message(peer, message)
 
-    def _on_peer(self, peer: _Peer) -> None:
-        try:
-            messages = peer.channel.receive()
-        except ChannelClosed:
-            self._lose(peer, "its connection broke")
-            return
-        peer.heard_s = time.monotonic()
-        for message in messages:
-            self._on_message(peer, message)
-
-    def _on_message(self, peer: _Peer, message: msg.AnyMessage) -> None:
+    def _on_message(self, peer: Peer, message: msg.AnyMessage) -> None:
         peer.ready = peer.ready or isinstance(message, msg.Ready)
-        event = _as_event(peer, message)
+        event = words.as_event(peer, message)
         if event is not None:
             if isinstance(message, msg.Report):
                 self._show_report(message)
@@ -510,7 +394,7 @@ class Executor:
                 continue
             open_yet = attempt.first is not None and attempt.first <= asked.index
             if attempt.progress.all_passed(asked.index) and not open_yet:
-                self._send(peer, msg.Settled(attempt=asked.attempt, index=asked.index))
+                self._peers.send(peer, msg.Settled(attempt=asked.attempt, index=asked.index))
             else:
                 self._asked.append((peer, asked))
 
@@ -518,44 +402,17 @@ class Executor:
         attempt = self.controller.attempt
         if attempt is None or attempt.number != message.attempt:
             return
-        current = self._rounds.setdefault((message.attempt, message.round), _Round())
-        current.ranks.add(message.rank)
-        current.data = current.data or message.data
-        if len(current.ranks) == attempt.world_size:
-            del self._rounds[message.attempt, message.round]
-            self._tell(message.attempt, msg.Delivery(attempt=message.attempt, round=message.round, data=current.data))
+        delivery = self._collective.contribute(message, attempt.world_size)
+        if delivery is not None:
+            self._peers.tell(message.attempt, delivery)
 
-    def _beat(self, now: float) -> None:
-        for peer in list(self._peers.values()):
-            silent_s = now - peer.heard_s
-            if silent_s >= self._config.heartbeat_timeout_s:
-                self._lose(peer, f"it has been silent for {silent_s:.1f} s")
-        if now < self._last_beat_s + self._beat_s:
-            return
-        self._last_beat_s = now
-        for peer in list(self._peers.values()):
-            self._send(peer, msg.Ping())
-        if now >= self._fence_s + self._config.fence_check_s:
-            self._fence_s = now
-            self._log_calls.put(lambda: self._check_fence(self._post))
-
-    def _lose(self, peer: _Peer, detail: str) -> None:
-        if self._peers.get(peer.agent) is not peer:
-            return
-        self._forget(peer)
+    def _on_lost(self, peer: Peer, why: str) -> None:
         if not peer.ready:
             self._placement.retry(peer.agent)
-            self._feed(ev.AgentFailed(peer.unit, peer.unfit or detail))
+            self._feed(ev.AgentFailed(peer.unit, why))
         else:
             self._placement.lost(peer.agent)
-            why = peer.unfit or detail
             self._feed(ev.AgentLost(peer.agent, f"the agent on node {peer.node_id[:8]} is lost: {why}"))
-
-    def _forget(self, peer: _Peer) -> None:
-        self._peers.pop(peer.agent, None)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(peer.channel.sock)
-        peer.channel.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,26 +420,3 @@ class _Call:
     """Something to be done on the loop, in line with the events."""
 
     call: Callable[[], None]
-
-
-def _notice(attempt: int, deadline_s: float, node_ids: Sequence[str], peers: Iterable[_Peer]) -> msg.Preemption:
-    ranks: dict[str, list[int]] = {}
-    for peer in sorted(peers, key=lambda peer: peer.rank):
-        if peer.attempt == attempt and peer.node_id in node_ids:
-            ranks.setdefault(peer.node_id, []).append(peer.rank)
-    return msg.Preemption(attempt=attempt, deadline_s=as_wall_s(deadline_s), node_ids=list(node_ids), ranks=ranks)
-
-
-def _as_event(peer: _Peer, message: msg.AnyMessage) -> ev.Event | None:
-    """What the controller hears of a message; None for what is not its business."""
-    match message:
-        case msg.Ready():
-            return ev.AgentReady(peer.agent, peer.unit, peer.node_id, peer.place)
-        case msg.WorkerEvent():
-            return message
-        case msg.Stopped(attempt=attempt):
-            return ev.WorkersStopped(attempt, peer.rank)
-        case msg.Report(attempt=attempt, rank=rank, index=index, metrics=metrics):
-            uploading = message.directory is not None
-            return ev.ReportReceived(attempt, rank, index, decode(metrics), uploading=uploading)
-    return None

@@ -47,23 +47,28 @@ def set_retry_timeout(seconds: float) -> None:
     _retry_timeout_s = seconds
 
 
+def timeout_s() -> float:
+    """How long calls of this process are tried where nobody says otherwise."""
+    return _retry_timeout_s
+
+
 def retrying(what: str, call: Callable[[], Done], within_s: float | None = None) -> Done:
     """`call()`, again for `within_s` while it raises StorageUnavailable, StorageUnsettled included. `what` is the kind
-    of call, for the count: get, put, list, delete, append, upload, restore."""
+    of call, for the count: get, put, list, delete, append, upload, restore, disk."""
 
-    timeout_s = _retry_timeout_s if within_s is None else within_s
+    most_s = timeout_s() if within_s is None else within_s
     try:
         # nearly always; what stamina sets up for a try costs more than a small read
         return call()
     except StorageUnavailable as error:
         _count(what, error)
-        if timeout_s <= FIRST_WAIT_S:
+        if most_s <= FIRST_WAIT_S:
             raise
     time.sleep(FIRST_WAIT_S)
     for attempt in stamina.retry_context(
         on=lambda error: _count(what, error),
         attempts=None,
-        timeout=timeout_s - FIRST_WAIT_S,
+        timeout=most_s - FIRST_WAIT_S,
         wait_initial=FIRST_WAIT_S,
         wait_max=LONGEST_WAIT_S,
         wait_jitter=FIRST_WAIT_S * 4,

@@ -87,9 +87,11 @@ def show(
     ],
 ) -> int:
     """Explain an experiment, fault, trigger or invariant."""
-    known: dict[str, Callable[[str], Iterator[str]]] = {entry.name: _experiment for entry in shipped()}
-    for kind, words in WORDS.items():
-        known |= {word.partition("(")[0]: SHOWN[kind] for word, _ in words()}
+    known: dict[str, Callable[[str], Iterator[str]]] = {
+        word.partition("(")[0]: SHOWN[kind] for kind, words in WORDS.items() for word, _ in words()
+    }
+    if name not in known:
+        known = {entry.name: _experiment for entry in shipped()} | known
     if name not in known:
         raise UsageError(f"nothing is called {name!r}{nearest(name, known)}; shaketable list names them all")
     for line in known[name](name):

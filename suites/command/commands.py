@@ -167,6 +167,7 @@ shaketable run worker-crash --mutant resume-from-scratch    is a broken runtime 
 shaketable run worker-crash -- python train.py --epochs 3   your own Ray Train script, unmodified
 shaketable run worker-crash --step-key epoch -- python train.py
 shaketable run node-sigkill --train my_package.my_job:train --config job.yaml
+shaketable run --kill-at-each write -- python train.py      does your own save survive SIGKILL?
 """,
     cls=WithOwnCommand,
 )
@@ -236,6 +237,12 @@ def run(
         str | None,
         typer.Option(metavar="2x", help="With --compare-with: exit code 1 if a recovery takes so many times as long."),
     ] = None,
+    kill_at_each: Annotated[
+        list[own_job.FileEvents] | None,
+        typer.Option(
+            help="Kill your command at every such event of its files in one checkpoint: which lose it? Repeatable."
+        ),
+    ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first experiment that is red.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only what is red, and the last line.")] = False,
     within: Annotated[
@@ -262,6 +269,20 @@ def run(
     if settings.says_something and not quiet:
         print(settings)
     words = own_job.command(context)
+    if kill_at_each:
+        check_json(json)
+        beside: dict[str, object] = {
+            "EXPERIMENT": experiments,
+            "--all": everything,
+            "--incidents": incidents,
+            "--tag": tag,
+        }
+        beside |= {"--subject": subject, "--cluster": cluster, "--var": var, "--mutant": mutant, "--train": train}
+        beside |= {"--seed": seed, "--repeat": repeat > 1, "--compare-with": compare_with, "--fail-fast": fail_fast}
+        folders = results_dir, settings.below(settings.results) or ROOT
+        killed = own_job.killed_at_each(kill_at_each, words, step_key, within, folders, quiet, beside)
+        write(json, as_json(killed))
+        return results.exit_code(killed)
     own = own_job.variables(words, train, config, step_key, within, subject or settings.subject)
     usual = _variables((), subject=settings.subject, cluster=settings.cluster)
     variables = usual | own | _variables(var or (), subject=subject, cluster=cluster, image=image)

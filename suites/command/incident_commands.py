@@ -22,12 +22,18 @@ Output = Annotated[
 shaketable reproduce /shared/runs/demo --output incident.yaml    from the log of a run of the bundled runtime
 shaketable reproduce ~/ray_results/demo --output incident.yaml   from a Ray Train run under shaketable.Recorder
 shaketable reproduce shaketable-results/latest/worker-crash      from a result folder
+shaketable reproduce /tmp/ray/session_latest/logs/export_events  from Ray's export, where nothing was recorded
+shaketable reproduce events.json                                 from `kubectl get events -o json`
 shaketable run incident.yaml                                     repeat the incident
 """
 )
 def reproduce(
     run_or_result: Annotated[
-        Path, typer.Argument(metavar="RUN_OR_RESULT", help="A run's directory, a recording, or a result folder.")
+        Path,
+        typer.Argument(
+            metavar="RUN_OR_RESULT",
+            help="A run's directory, a recording, or a result folder; or events of Ray or Kubernetes.",
+        ),
     ],
     output: Output = None,
     json: Json = None,

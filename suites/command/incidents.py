@@ -12,8 +12,9 @@ from shaketable.chaos import job_kinds
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.experiment import configuration
 from shaketable.chaos.experiment.writer import text
-from shaketable.chaos.incidents import published_traces
+from shaketable.chaos.incidents import event_files, published_traces
 from shaketable.chaos.incidents.capacity_trace import FORMAT, Change, parse
+from shaketable.chaos.incidents.logged_losses import incident_of_losses
 from shaketable.chaos.incidents.recorded_attempts import Incident, incident_of
 from shaketable.chaos.incidents.replay import Replay, replay
 from shaketable.chaos.incidents.reproduction import Reproduction, reproduction
@@ -40,7 +41,8 @@ class Reproduced:
             f" {each.cause or 'still open'}{f' at step {each.fatal}' if each.cause not in (None, 'finished') else ''}"
             for each in self.incident.attempts
         ]
-        return [f"{self.source}: {self.incident.outcome or 'not ended'}", *attempts, *self.made.notes]
+        open_end = "how it ended is not on record" if self.incident.lacks else "not ended"
+        return [f"{self.source}: {self.incident.outcome or open_end}", *attempts, *self.made.notes]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -57,13 +59,22 @@ class Reproduced:
 def reproduced(path: Path) -> Reproduced:
     """Raises UsageError."""
     try:
-        record = read_record(path)
-        incident = incident_of(record.events)
+        source, incident = _recorded(path)
         made = reproduction(incident, keep_job=_here(incident.job))
     except ExperimentError as error:
         raise UsageError(str(error)) from error
-    source = f"{record.kind} {record.path}"
     return Reproduced(source, incident, made, text(made.plan, _description(source, incident, made), TAGS))
+
+
+def _recorded(path: Path) -> tuple[str, Incident]:
+    """What was read, and what it tells; without a record, what events of others tell. Raises ExperimentError."""
+    try:
+        record = read_record(path)
+    except ExperimentError as error:
+        if not path.exists() or (found := event_files.logged(path)) is None:
+            raise ExperimentError(f"{error}; {event_files.EXPECTED}") from error
+        return f"{found.kind} {path}", incident_of_losses(found)
+    return f"{record.kind} {record.path}", incident_of(record.events)
 
 
 def _description(source: str, incident: Incident, made: Reproduction) -> str:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,19 @@ import yaml
 from typer.core import TyperCommand
 
 from shaketable.chaos.experiment import documents
+from shaketable.reports.results import Run
 from shaketable.suites.gate.catalogue import UsageError
 
 META = "shaketable.own_command"
 MAX_CONFIG_BYTES = 1 << 20
+
+
+class FileEvents(StrEnum):
+    """What a job does to its files."""
+
+    WRITE = "write"
+    RENAME = "rename"
+    FSYNC = "fsync"
 
 
 class WithOwnCommand(TyperCommand):
@@ -54,6 +66,34 @@ def variables(
         return options
     job = {"job": train or shlex.join(words), "job_config": json.dumps(_content(config))}
     return job | {"cwd": str(Path.cwd()), "subject": subject or "ray-train"} | options
+
+
+def killed_at_each(
+    kinds: Sequence[str],
+    words: list[str],
+    step_key: str,
+    within_s: float,
+    results: tuple[Path | None, Path],
+    quiet: bool,
+    others: Mapping[str, object],
+) -> Run:
+    """`results`: the folder that was named, and where one is made if none was. `others`: what has no meaning beside
+    `--kill-at-each`, by its name. Raises UsageError."""
+    from shaketable.suites.saving import kill_at_each
+
+    if not words:
+        raise UsageError("--kill-at-each is for a job of your own: write it after `--`, such as -- python train.py")
+    if given := [name for name, value in others.items() if value]:
+        raise UsageError(f"--kill-at-each runs your command as it is, without a cluster: leave out {', '.join(given)}")
+    request = kill_at_each.Request(
+        tuple(words),
+        tuple(dict.fromkeys(kinds)),
+        step_key or "step",
+        within_s or kill_at_each.WITHIN_S,
+        *results,
+        quiet=quiet,
+    )
+    return kill_at_each.run(request, sys.stdout)
 
 
 def _content(config: Path | None) -> dict[str, Any]:

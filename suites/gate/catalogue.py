@@ -15,6 +15,7 @@ from typing import Any
 
 from shaketable.chaos.errors import ChaosError, ExperimentError
 from shaketable.chaos.experiment import documents
+from shaketable.clusters.processes import networks
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 INCIDENTS = Path(__file__).parents[1] / "incidents"
@@ -25,6 +26,7 @@ NEEDS = {
     "processes": ("cluster", ("local", "processes", "containers"), "they need real processes"),
     "raylet": ("cluster", ("local", "simulated", "containers"), "they need a raylet"),
     "apart": ("cluster", ("containers",), "they need nodes that are machines of their own"),
+    "network": ("cluster", ("containers", "processes"), "they need nodes with a network of their own"),
 }
 
 
@@ -116,6 +118,10 @@ def suited(entries: Sequence[Entry], variables: Mapping[str, str]) -> tuple[list
         if others:
             notes.append(f"skipped {', '.join(entry.name for entry in others)}: {why}")
         entries = [entry for entry in entries if entry not in others]
+    alone = [e for e in entries if "network" in e.tags and e.value("cluster", variables) == "processes"]
+    if alone and (lacking := networks.why_not()):
+        notes.append(f"skipped {', '.join(entry.name for entry in alone)}: {lacking}")
+        entries = [entry for entry in entries if entry not in alone]
     return list(entries), notes
 
 

@@ -108,7 +108,7 @@ def run(request: Request, out: TextIO, conclude: Conclude = lambda run, folder: 
     folder = ResultsFolder.create(request.results, request.root)
     try:
         if pods and not on_pods.inside():
-            with _signals():
+            with ended_by_signals():
                 image, again = variables["image"], _again(request, variables)
                 fetched = on_pods.run(pods, image, again, request.names, folder.path, out)
             folder.link()
@@ -178,7 +178,7 @@ def _run(
     folder.link()
     for line in (_header(blank, trials), *notes):
         listener.console.note(line)
-    with listener.console, _signals(), _bare_environment():
+    with listener.console, ended_by_signals(), _bare_environment():
         began = time.monotonic()
         code = pytest.main(arguments(request, list(checked), variables, folder.path), plugins=[listener])
     finished = listener.finish([trial.label for trial in trials], code, time.monotonic() - began)
@@ -344,7 +344,7 @@ def _bare_environment() -> Iterator[None]:
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP end a run as Ctrl-C does: what is there is reported, nothing is left running."""
 
     def interrupt(number: int, frame: FrameType | None) -> Any:

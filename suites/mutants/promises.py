@@ -62,6 +62,7 @@ BROKEN_BY: Mapping[str, tuple[str, ...]] = {
     "commit-7": ("a-refusal-is-no-vote",),
     "commit-8": ("refused-checkpoints-not-named",),
     "commit-9": ("permission-bits-lost",),
+    "commit-10": ("error-told-before-the-last-reports",),
     "metrics-1": (
         "what-json-cannot-say-recorded-as-text",
         "metrics-of-any-rank",
@@ -79,6 +80,7 @@ BROKEN_BY: Mapping[str, tuple[str, ...]] = {
     "storage-7": ("snapshots-never-read",),
     "storage-8": ("lost-log-begins-from-scratch",),
     "storage-9": ("node-without-the-mount-believed", "ready-without-having-seen-the-run"),
+    "storage-10": ("disk-of-a-node-never-given-up", "ready-with-a-full-disk"),
     "driver-1": ("budget-reset-by-a-new-driver", "tier-forgotten-by-a-new-driver", "resume-not-passed-on"),
     "driver-2": ("interrupt-charged", "interrupt-called-a-failure"),
     "driver-3": ("finished-run-reopened",),

@@ -13,6 +13,7 @@ import pytest
 from shaketable.suites.tests.rigs import leftovers
 
 if TYPE_CHECKING:
+    from shaketable.clusters.local.cluster import LocalCluster
     from shaketable.clusters.local.pool import ClusterPool
 
 # Set by `nox -s on_demand`.
@@ -40,6 +41,17 @@ def pool() -> Iterator[ClusterPool]:
         POOLS.append(pool)
         yield pool
         POOLS.remove(pool)
+
+
+@pytest.fixture(scope="session")
+def quick_cluster() -> Iterator[LocalCluster]:
+    """A local cluster of three nodes on which Ray notices soon who is gone, for the tests of the group `quick-cluster`.
+    Whoever hurts nodes adds as many as others need."""
+    from shaketable.clusters.local.cluster import QUICK_TO_NOTICE, LocalCluster
+    from shaketable.clusters.protocol import Shape
+
+    with LocalCluster(Shape(nodes=3), environment=QUICK_TO_NOTICE) as cluster:
+        yield cluster
 
 
 @pytest.hookimpl(trylast=True)

@@ -68,6 +68,8 @@ class SimulatedDriver:
         self._view: tuple[tuple[ev.NodeView, ...], tuple[str, ...]] = (), ()
         self._looked_at = -1
         self._views: dict[str, ev.NodeView] = {}
+        # so much of what Ray's view came to say
+        self._heard = 0
         self._unwatch: Callable[[], None] = lambda: None
         self._signal = 0
         self._group: WorkerGroup | None = None
@@ -246,23 +248,21 @@ class SimulatedDriver:
 
     def _seen(self) -> tuple[tuple[ev.NodeView, ...], tuple[str, ...]]:
         """The nodes, and why slices that there are do not count."""
-        view = tuple(map(self._as_seen, self.world.cluster.shown_nodes()))
+        said = self.world.cluster.said
+        for node in said[self._heard :]:
+            self._hear_of(node)
+        self._heard = len(said)
         slices = self.leases.slices
-        return view, () if slices is None else slices.reasons()
+        return tuple(self._views.values()), () if slices is None else slices.reasons()
 
-    def _as_seen(self, node: SimulatedNode) -> ev.NodeView:
-        """The very one of the view before where nothing has changed."""
-        alive, draining = node.seen == "alive", node.seen_draining
+    def _hear_of(self, node: SimulatedNode) -> None:
+        """The view keeps its order, and of the other nodes the very values that it had."""
+        if not node.listed:
+            self._views.pop(node.node_id, None)
+            return
+        draining = node.seen_draining
         deadline_s = node.deadline_s if draining else 0.0
-        known = self._views.get(node.node_id)
-        if (
-            known is None
-            or known.alive is not alive
-            or known.draining is not draining
-            or known.drain_deadline_s != deadline_s
-        ):
-            known = self._views[node.node_id] = ev.NodeView(node.node_id, alive, draining, deadline_s)
-        return known
+        self._views[node.node_id] = ev.NodeView(node.node_id, node.seen == "alive", draining, deadline_s)
 
     @own
     def on_time(self, timer: ev.Timer, mark: int) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shaketable.chaos.plan import Configuration
-from shaketable.chaos.subjects.budgets import failure_config
-from shaketable.runtime.config import CheckpointConfig, RunConfig, ScalingConfig, as_json
+from shaketable.chaos.subjects.budgets import run_settings
+from shaketable.runtime.config import RunConfig, ScalingConfig, as_json
 from shaketable.runtime.log.compatibility import recordable
 
 RUN = Path("run")
@@ -30,19 +30,7 @@ def given(configuration: Configuration, storage_path: str, settings: dict[str, A
         elastic_resize_monitor_interval_s=configuration.elastic_resize_monitor_interval_s,
         **on_tpu(configuration),
     )
-    run = RunConfig(
-        name=str(RUN),
-        storage_path=storage_path,
-        failure_config=failure_config(configuration),
-        checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
-        heartbeat_timeout_s=configuration.heartbeat_timeout_s,
-        hang_timeout_s=configuration.hang_timeout_s,
-        notice_window_s=configuration.notice_window_s,
-        replacement_wait_s=configuration.replacement_wait_s,
-        storage_outage_s=configuration.storage_outage_s,
-        first_step_timeout_s=configuration.first_step_timeout_s,
-        **settings,
-    )
+    run = RunConfig(name=str(RUN), storage_path=storage_path, **run_settings(configuration), **settings)
     return Given(scaling, run, recordable(as_json(scaling, run, configuration.job_config, "simulated")))
 
 

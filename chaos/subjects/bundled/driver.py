@@ -9,13 +9,13 @@ from typing import Any
 
 from shaketable.chaos.history.witness import Witness
 from shaketable.chaos.plan import Outcome
-from shaketable.chaos.subjects.budgets import failure_config
+from shaketable.chaos.subjects.budgets import run_settings
 from shaketable.chaos.subjects.bundled.log_observer import LogObserver
 from shaketable.chaos.subjects.jobs import Job, framework_of
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.chaos.subjects.witnessed import Witnessed
 from shaketable.clusters.protocol import PROCESSES, is_of_processes
-from shaketable.runtime import CheckpointConfig, ElasticTrainer, JaxTrainer, RunConfig, ScalingConfig, TorchTrainer
+from shaketable.runtime import ElasticTrainer, JaxTrainer, RunConfig, ScalingConfig, TorchTrainer
 from shaketable.runtime.driver.process_placement import ProcessNodes
 from shaketable.runtime.errors import Fenced
 from shaketable.runtime.log.run_log import RunLog
@@ -63,16 +63,9 @@ def _trainer(launch: Launch, job: Job, log_observer: LogObserver) -> ElasticTrai
         run_config=RunConfig(
             name=launch.name,
             storage_path=launch.storage_path,
-            failure_config=failure_config(configuration),
-            checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
-            heartbeat_timeout_s=configuration.heartbeat_timeout_s,
-            notice_window_s=configuration.notice_window_s,
-            replacement_wait_s=configuration.replacement_wait_s,
-            storage_outage_s=configuration.storage_outage_s,
-            hang_timeout_s=configuration.hang_timeout_s,
-            first_step_timeout_s=configuration.first_step_timeout_s,
             callbacks=[log_observer],
             preload=PRELOAD,
+            **run_settings(configuration),
         ),
         nodes=_nodes(launch.address),
     )

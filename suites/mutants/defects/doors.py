@@ -11,7 +11,8 @@ SECRETS = "runtime/test_redaction.py::"
 
 
 @defect(
-    "driver.doorkeeper", tests=DOOR + "test_silent_strangers_hold_a_bounded_number_of_descriptors_and_keep_no_agent_out"
+    "driver.agents.doorkeeper",
+    tests=DOOR + "test_silent_strangers_hold_a_bounded_number_of_descriptors_and_keep_no_agent_out",
 )
 def strangers_are_kept_waiting(doorkeeper: Any) -> None:
     """a stranger that says nothing holds a descriptor of the driver for as long as it likes"""
@@ -19,7 +20,8 @@ def strangers_are_kept_waiting(doorkeeper: Any) -> None:
 
 
 @defect(
-    "driver.doorkeeper", tests=DOOR + "test_a_driver_without_descriptors_says_so_and_accepts_again_when_there_are_some"
+    "driver.agents.doorkeeper",
+    tests=DOOR + "test_a_driver_without_descriptors_says_so_and_accepts_again_when_there_are_some",
 )
 def accept_that_fails_is_not_told(doorkeeper: Any) -> None:
     """a driver that has no descriptors left asks for the next connection again at once, and says nothing"""

@@ -124,3 +124,12 @@ def budgets_recorded_as_0(runlog: Any) -> None:
         return opening
 
     replace(runlog, "_opening", make)
+
+
+@defect(
+    "agent.worker",
+    tests="runtime/test_runtime_without_ray.py::test_a_rank_that_raises_loses_no_report_that_the_others_are_about_to_make",
+)
+def error_told_before_the_last_reports(worker: Any) -> None:
+    """a rank that raises ends the attempt before its peers have made the reports that it has made"""
+    replace(worker, "_LAST_REPORTS_S", lambda original: 0.0)

@@ -32,12 +32,27 @@ def ready_without_having_seen_the_run(agentloop: Any) -> None:
 
     def make(original: Any) -> Any:
         def tell_ready(self: Any) -> None:
-            self._run_found = True
+            self._fit = True
             original(self)
 
         return tell_ready
 
     replace(agentloop.AgentLoop, "_tell_ready", make)
+
+
+@defect(
+    "checkpoints.node_disk",
+    tests=ENDURANCE + "test_a_node_whose_disk_stays_full_is_left_long_before_an_outage_would_end_the_run",
+)
+def disk_of_a_node_never_given_up(node_disk: Any) -> None:
+    """a node's own disk is waited for as the storage is"""
+    replace(node_disk, "NodeDiskFailed", lambda original: node_disk.StorageUnavailable)
+
+
+@defect("agent.checkpoint_io", tests=ENDURANCE + "test_a_node_whose_disk_takes_nothing_is_unfit_from_the_start")
+def ready_with_a_full_disk(copying: Any) -> None:
+    """an agent is ready on a node whose disk takes nothing"""
+    replace(copying, "check_disk", lambda original: lambda directory: None)
 
 
 @defect("storage.local", tests=UNFIT + "test_nothing_is_built_where_the_storage_is_not_mounted")
@@ -107,9 +122,9 @@ def deletes_before_records(executor: Any) -> None:
     def make(original: Any) -> Any:
         def prepare(self: Any, listener: Any) -> None:
             def delete(name: str) -> None:
-                self._log_calls.put(lambda: chores.checkpoints.delete(self._log.run_path, [name]))
+                self._log_thread.do(lambda: chores.checkpoints.delete(self._log.run_path, [name]))
 
-            self._chores.delete, self._chores.do = delete, self._log_calls.put
+            self._chores.delete, self._chores.do = delete, self._log_thread.do
             original(self, listener)
 
         return prepare
@@ -201,7 +216,7 @@ def settled_at_once(executor: Any) -> None:
     def make(original: Any) -> Any:
         def on_message(self: Any, peer: Any, message: Any) -> None:
             if isinstance(message, executor.msg.AskSettled):
-                self._send(peer, executor.msg.Settled(attempt=message.attempt, index=message.index))
+                self._peers.send(peer, executor.msg.Settled(attempt=message.attempt, index=message.index))
             else:
                 original(self, peer, message)
 

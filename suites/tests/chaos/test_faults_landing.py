@@ -1,6 +1,7 @@
 """Each fault against real processes: it lands with evidence, and where its inject does nothing there is none."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from shaketable.chaos import procfs
 from shaketable.chaos.faults import FAULTS, GROUP, Fault, Scene, arming
+from shaketable.chaos.faults.freeze_node import FreezeNode
 from shaketable.chaos.faults.freeze_raylet import FreezeRaylet
 from shaketable.chaos.faults.hang_worker import HangWorker
 from shaketable.chaos.faults.raise_in_worker import RaiseInWorker
@@ -39,6 +41,7 @@ from shaketable.chaos.injection.targets import ResolvedTarget
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan, StorageKind
 from shaketable.chaos.storage.gateway import Gateway
 from shaketable.chaos.storage.place import Storage, storage_for
+from shaketable.clusters.conformance import eventually
 from shaketable.suites.tests.rigs.disk import can_mount
 from shaketable.suites.tests.rigs.plain_cluster import PlainCluster, ignoring, sleeper
 from shaketable.suites.tests.rigs.written import ROOT
@@ -323,6 +326,16 @@ def test_what_was_hit_is_recorded_before_it_is_hit(stage: Stage) -> None:
     (injected,) = only(stage.play(FAULT_PLANS["sigkill_node"]), FaultInjected)
     assert (sorted(injected.nodes), sorted(injected.ranks), injected.attempt) == ([1, 2], [0, 1], 1)
     assert len(injected.pids) == 4 and all(map(procfs.gone, injected.pids))
+
+
+def test_a_node_is_frozen_when_all_that_runs_on_it_is_not_only_what_was_seen_there(stage: Stage) -> None:
+    seen, *others = stage.cluster.pids(2)
+    fault, hit = FreezeNode(), ResolvedTarget(nodes=(2,), pids=(seen,))
+    os.kill(seen, signal.SIGSTOP)
+    eventually(lambda: procfs.stopped(seen), bool, SETTLED_WITHIN_S, "it is stopped")
+    assert others and fault.observe(stage.scene, hit) is None
+    fault.inject(stage.scene, hit)
+    eventually(lambda: fault.observe(stage.scene, hit), bool, SETTLED_WITHIN_S, "all of the node is stopped")
 
 
 def test_a_frozen_node_is_thawed_when_its_until_comes_true(stage: Stage) -> None:

@@ -4,6 +4,7 @@ way; and what is written of it passes on the healthy runtime and fails on the br
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import pytest
@@ -55,16 +56,20 @@ def crowd() -> Plan:
     return plan(*faults, nodes=5)
 
 
+@functools.cache
+def of_the_crowd() -> Schedule:
+    return shrink.shrink(Schedule(crowd(), ROUGH), planted)
+
+
 def test_of_twelve_faults_the_two_that_matter_are_left() -> None:
-    begun = Schedule(crowd(), ROUGH)
-    assert planted(begun)
-    small = shrink.shrink(begun, planted)
+    assert planted(Schedule(crowd(), ROUGH))
+    small = of_the_crowd()
     assert sorted(fault.name for fault in small.plan.faults) == ["drain_node", "raise_in_worker"]
     assert planted(small)
 
 
 def test_parameters_become_plain() -> None:
-    small = shrink.shrink(Schedule(crowd(), ROUGH), planted)
+    small = of_the_crowd()
     configuration = small.plan.configuration
     assert configuration.job_config == {"steps": 40}
     assert (configuration.nodes, configuration.num_workers) == (1, (1, 1))
@@ -81,8 +86,7 @@ def test_the_nodes_of_tiers_stay_as_many_as_the_tiers_have_and_limits_over_time_
 
 
 def test_the_same_schedule_shrinks_to_the_same() -> None:
-    begun = Schedule(crowd(), ROUGH)
-    assert shrink.shrink(begun, planted) == shrink.shrink(begun, planted)
+    assert shrink.shrink(Schedule(crowd(), ROUGH), planted) == of_the_crowd()
 
 
 def test_weather_goes_first_where_it_does_not_matter() -> None:

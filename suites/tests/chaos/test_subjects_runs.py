@@ -42,8 +42,8 @@ BUNDLED, ON_RAY, RAY_TRAIN = ("bundled", "processes"), ("bundled", "local"), ("r
 RAY_TRAIN_IN_TIME = pytest.param(*RAY_TRAIN, marks=pytest.mark.on_demand)
 SUBJECTS_IN_TIME = (BUNDLED, RAY_TRAIN_IN_TIME)
 Launcher = Callable[..., Trial]
-# they share one cluster
-pytestmark = pytest.mark.xdist_group("subjects")
+# with test_runtime_on_ray.py: they share a cluster of two nodes
+pytestmark = pytest.mark.xdist_group("pooled")
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from shaketable.clusters.local.cluster import QUICK_TO_NOTICE, LocalCluster
 from shaketable.clusters.protocol import ClusterError, Shape
 from shaketable.clusters.view import RayView
 
-pytestmark = pytest.mark.xdist_group("attached")
+pytestmark = pytest.mark.xdist_group("quick-cluster")
 on_demand = pytest.mark.on_demand
 
 OCCUPIED = 4
@@ -34,12 +34,12 @@ LONG = '{"steps": 100}'
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with (
-        LocalCluster(Shape(nodes=3), environment=QUICK_TO_NOTICE) as cluster,
-        conformance.somebody_elses_driver(cluster.address, cluster.add_node().node_id),
-    ):
-        yield cluster
+def cluster(quick_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    with conformance.somebody_elses_driver(quick_cluster.address, quick_cluster.add_node().node_id):
+        yield quick_cluster
+    conformance.eventually(
+        quick_cluster.leftovers, conformance.empty, conformance.FREED_S, "nothing is left once that driver has ended"
+    )
 
 
 @pytest.fixture

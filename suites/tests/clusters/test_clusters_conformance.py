@@ -10,10 +10,10 @@ import pytest
 
 from shaketable.clusters import conformance
 from shaketable.clusters.attached.cluster import AttachedCluster
-from shaketable.clusters.local.cluster import QUICK_TO_NOTICE, LocalCluster
+from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.protocol import Cluster, Node, Shape, Unsupported
 
-pytestmark = pytest.mark.xdist_group("local-conformance")
+pytestmark = pytest.mark.xdist_group("quick-cluster")
 
 Check = Callable[[Cluster, conformance.Fresh], None]
 every_check = pytest.mark.parametrize(
@@ -28,34 +28,28 @@ BEYOND_RAY: dict[Check, str] = {
 JOINED_WITHIN_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(Shape(nodes=1), environment=QUICK_TO_NOTICE) as cluster:
-        yield cluster
-
-
 @every_check
-def test_a_local_cluster_keeps_the_promise(check: Check, cluster: LocalCluster) -> None:
+def test_a_local_cluster_keeps_the_promise(check: Check, quick_cluster: LocalCluster) -> None:
     def fresh() -> Node:
         """One that an earlier check has left unhurt, or a new one. The first is nobody's to hurt."""
-        spare = cluster.nodes()[1:]
-        return spare[-1] if spare else cluster.add_node()
+        spare = quick_cluster.nodes()[1:]
+        return spare[-1] if spare else quick_cluster.add_node()
 
-    check(cluster, fresh)
+    check(quick_cluster, fresh)
 
 
-def test_a_node_that_thaws_after_ray_gave_it_up_ends_by_itself(cluster: LocalCluster) -> None:
-    number = cluster.add_node().number
-    cluster.signal_node(number, signal.SIGSTOP)
-    cluster.wait_state(number, "dead", conformance.SEEN_S)
-    assert cluster.pids(number) != []
-    cluster.signal_node(number, signal.SIGCONT)
+def test_a_node_that_thaws_after_ray_gave_it_up_ends_by_itself(quick_cluster: LocalCluster) -> None:
+    number = quick_cluster.add_node().number
+    quick_cluster.signal_node(number, signal.SIGSTOP)
+    quick_cluster.wait_state(number, "dead", conformance.SEEN_S)
+    assert quick_cluster.pids(number) != []
+    quick_cluster.signal_node(number, signal.SIGCONT)
     conformance.eventually(
-        lambda: cluster.pids(number), conformance.empty, conformance.FREED_S, "the thawed node ends itself"
+        lambda: quick_cluster.pids(number), conformance.empty, conformance.FREED_S, "the thawed node ends itself"
     )
     # the process is gone before its number is
     conformance.eventually(
-        lambda: [node.number for node in cluster.nodes() if node.number == number],
+        lambda: [node.number for node in quick_cluster.nodes() if node.number == number],
         conformance.empty,
         conformance.FREED_S,
         "the thawed node is no node any more",
@@ -63,9 +57,9 @@ def test_a_node_that_thaws_after_ray_gave_it_up_ends_by_itself(cluster: LocalClu
 
 
 @pytest.fixture(scope="module")
-def theirs(cluster: LocalCluster) -> LocalCluster:
+def theirs(quick_cluster: LocalCluster) -> LocalCluster:
     """The same, as whoever attaches to it sees it."""
-    return cluster
+    return quick_cluster
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +102,7 @@ class TestAttached:
         assert [theirs.state(number) for number in left] == ["alive"]
 
 
-def test_teardown_leaves_no_process_and_no_file_even_with_a_frozen_node(cluster: LocalCluster) -> None:
-    conformance.check_teardown(cluster)
-    assert cluster.pids(0) == cluster.pids(1) == []
-    assert not cluster.directory.exists()
+def test_teardown_leaves_no_process_and_no_file_even_with_a_frozen_node(quick_cluster: LocalCluster) -> None:
+    conformance.check_teardown(quick_cluster)
+    assert quick_cluster.pids(0) == quick_cluster.pids(1) == []
+    assert not quick_cluster.directory.exists()

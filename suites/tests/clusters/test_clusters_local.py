@@ -9,19 +9,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from shaketable.clusters import machine, marked, versions
 from shaketable.clusters.local import cluster as local
+from shaketable.clusters.local import node
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.pool import ClusterPool
 from shaketable.clusters.protocol import ClusterError, Shape
-from shaketable.clusters.watchdog import Watchdog
+from shaketable.clusters.watchdog import Watchdog, harness_lives
 from shaketable.suites.tests.rigs.autoscaling_cluster import autoscaling_cluster
 
 GONE_S = 30.0
@@ -80,6 +82,80 @@ def test_the_watchdog_cleans_up_when_its_pipe_ends(mark: str, tmp_path: Path) ->
     assert not directory.exists()
 
 
+def test_the_harness_lives_until_its_pipe_ends_or_it_is_no_longer_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert harness_lives(os.getppid(), 0.0)
+        assert not harness_lives(os.getpid(), 0.0), "a fork of it holds the pipe open"
+        os.close(writing)
+        assert not harness_lives(os.getppid(), GONE_S)
+
+
+# What `ray start` does, without Ray. A head says where it listens; the first one gives up when somebody looks whether
+# it is alive. A worker node comes up where it was told of the second.
+AS_RAY_START = """
+import pathlib, sys, time
+here, arguments = pathlib.Path(sys.argv[1]), sys.argv[2:]
+if "--head" in arguments:
+    given_up = here.parent / "given-up"
+    first = not given_up.exists()
+    given_up.touch()
+    (here / "session_2").mkdir()
+    (here / "session_2" / "gcs_server_port_1").write_text("1001" if first else "1002")
+    while first:
+        if (here.parent / "looked").exists():
+            sys.exit(TOO_SLOW)
+        time.sleep(0.01)
+if "--head" in arguments or arguments[0].endswith(":1002"):
+    (here / "up").touch()
+time.sleep(600)
+"""
+
+
+class SeenAsUp:
+    """Instead of Ray's own view."""
+
+    directory = Path()
+
+    def __init__(self, address: str) -> None:
+        pass
+
+    def nodes(self) -> list[SimpleNamespace]:
+        (self.directory / "looked").touch()
+        up = [file.parent for file in self.directory.glob("*/up")]
+        return [SimpleNamespace(temp_dir=str(at), node_id=f"node-{at.name}", state="alive") for at in up]
+
+
+def test_nodes_begin_again_with_a_head_that_gave_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = f"TOO_SLOW = {node.TOO_SLOW!r}{AS_RAY_START}"
+    started: list[int] = []
+
+    def start(
+        number: int, mark: str, directory: Path, arguments: list[str], extra: Mapping[str, str]
+    ) -> node.NodeProcess:
+        directory.mkdir(parents=True)
+        with (directory / node.LOG).open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-S", "-c", program, str(directory), *arguments],
+                stderr=log,
+                env=node.environment(mark, extra),
+                start_new_session=True,
+            )
+        started.append(number)
+        monkeypatch.setattr(SeenAsUp, "directory", directory.parent)
+        return node.NodeProcess(number, mark, directory, process, arguments)
+
+    monkeypatch.setattr(node, "start", start)
+    monkeypatch.setattr(local, "RayView", SeenAsUp)
+    monkeypatch.setattr(local, "NODE_ALIVE_S", 10.0)
+    with LocalCluster(Shape(nodes=2)) as cluster:
+        assert cluster.address.endswith(":1002")
+        assert [(one.number, one.node_id) for one in cluster.nodes()] == [(1, "node-1"), (2, "node-2")]
+        assert len(marked.find(f"{cluster.id}:")) == 3
+    assert started == [0, 1, 2, 0, 1, 2]
+
+
 HARNESS = """
 import sys
 from shaketable.clusters.local.cluster import LocalCluster
@@ -90,15 +166,15 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_is_left_of_a_cluster_whose_harness_dies(sig: signal.Signals) -> None:
+def test_nothing_is_left_of_a_cluster_whose_harness_dies() -> None:
+    """By SIGKILL; by Ctrl-C, and with nodes, in `test_clusters_processes.py`: the watchdog is the same."""
     harness = subprocess.Popen(
         [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert harness.stdout is not None
     identity, directory = harness.stdout.readline().split()
     assert len(marked.find(f"{identity}:")) > 5
-    harness.send_signal(sig)
+    harness.kill()
     harness.communicate()
     assert within(GONE_S, lambda: not marked.find(f"{identity}:") and not Path(directory).exists())
 
@@ -106,10 +182,10 @@ def test_nothing_is_left_of_a_cluster_whose_harness_dies(sig: signal.Signals) ->
 def test_two_clusters_side_by_side_do_not_touch_each_other() -> None:
     # Entered in their threads: where one of them does not come up, the other is closed.
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
-        shapes = [Shape(nodes=1), Shape(nodes=1)]
+        shapes = [Shape(nodes=0), Shape(nodes=1)]
         one, other = threads.map(lambda shape: stack.enter_context(LocalCluster(shape)), shapes)
         assert one.address != other.address
-        assert not set(one.pids(1)) & set(other.pids(1))
+        assert not set(one.pids(0)) & {*other.pids(0), *other.pids(1)}
         one.close()
         assert other.state(1) == "alive"
         assert other.defects() == []
@@ -151,7 +227,7 @@ def test_a_pending_placement_group_makes_the_autoscaling_cluster_grow() -> None:
 def test_a_node_that_cannot_start_is_named_with_the_end_of_its_log() -> None:
     broken = {"RAY_health_check_period_ms": "not a number"}
     with pytest.raises(ClusterError, match="node 0"):
-        LocalCluster(Shape(nodes=1), environment=broken)
+        LocalCluster(Shape(nodes=0), environment=broken)
 
 
 def test_a_directory_that_holds_something_is_refused_and_kept(tmp_path: Path) -> None:

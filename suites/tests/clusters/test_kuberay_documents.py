@@ -72,7 +72,7 @@ def test_whoever_has_the_printed_cluster_role_can_make_everything(server: ApiSer
     made = make(kubernetes, stay)
     kubernetes.scale(f"{made.name}-0", 0, 5)
     assert kubernetes.replicas(f"{made.name}-0", 0) == 5
-    assert [pod.labels for pod in kubernetes.pods(made.labels)] == [made.labels]
+    assert len(kubernetes.pods(made.labels)) == 1
 
 
 def test_the_printed_role_is_enough_in_a_namespace_of_the_level_restricted(server: ApiServer) -> None:

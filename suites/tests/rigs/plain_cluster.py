@@ -16,7 +16,7 @@ from typing import Self
 
 from shaketable.chaos import procfs
 from shaketable.clusters.own_nodes import put
-from shaketable.clusters.protocol import LOOPBACK, ClusterError, Node, NodeState, Shape, Unsupported
+from shaketable.clusters.protocol import LOOPBACK, ClusterError, Cut, Node, NodeState, Shape, Unsupported, Way
 
 # dozens of them a second: without packages an interpreter is there in a third of the time
 PYTHON = (sys.executable, "-S", "-c")
@@ -100,6 +100,9 @@ class PlainCluster:
         return self._processes[number].pid
 
     def on_machine(self, number: int, command: Sequence[str]) -> str:
+        raise Unsupported(f"node {number} is a process of this machine")
+
+    def cut_off(self, number: int, way: Way, share: float = 1.0) -> Cut:
         raise Unsupported(f"node {number} is a process of this machine")
 
     def kill_process(self, node_id: str, pid: int) -> None:

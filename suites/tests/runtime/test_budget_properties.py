@@ -12,6 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shaketable.chaos import constraints, fault_kinds, plan
+from shaketable.chaos.subjects.budgets import run_settings
+from shaketable.runtime.config import RunConfig
 from shaketable.runtime.controller import Controller, State, budget
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.controller.scaling import Bounds
@@ -52,6 +54,12 @@ def test_experiments_know_every_budget_of_the_runtime() -> None:
     assert get_args(constraints.Account) == get_args(Account)
     assert {fault_kinds.FAILURES, fault_kinds.PREEMPTIONS, fault_kinds.STARTS} == {*ACCOUNTS}
     assert {*budget.LIMITS} <= {*constraints.fields_of(plan.Configuration)}
+
+
+def test_what_an_experiment_leaves_out_is_what_the_runtime_has_by_default() -> None:
+    """The values stand twice too. Silence alone is shorter, or an experiment would wait for it most of its time."""
+    ours, default = run_settings(plan.Configuration()), RunConfig(name="run", storage_path="/runs")
+    assert {name for name, value in ours.items() if value != getattr(default, name)} == {"heartbeat_timeout_s"}
 
 
 # ---- logs as a correct driver writes them

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shaketable.runtime.driver.doorkeeper import MOST, PAUSE_S, Doorkeeper
+from shaketable.runtime.driver.agents.doorkeeper import MOST, PAUSE_S, Doorkeeper
 from shaketable.runtime.transport import messages as msg
 from shaketable.runtime.transport import wire
 from shaketable.runtime.transport.wire import Channel
@@ -76,23 +76,22 @@ def test_a_driver_without_descriptors_says_so_and_accepts_again_when_there_are_s
     tmp_path: Path, listener: socket.socket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     executor = executor_in(tmp_path)
-    executor._listener = listener
-    executor._listen(listener)
+    executor._peers.listen(listener)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.create_connection(listener.getsockname()):
         lowest_free = os.dup(0)
         os.close(lowest_free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
         try:
-            executor._on_connection(listener)
+            executor._peers._on_connection(listener)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert os.strerror(errno.EMFILE) in capsys.readouterr().out
         with pytest.raises(KeyError):
             executor._selector.get_key(listener)
         time.sleep(PAUSE_S)
-        executor._reopen()
+        executor._peers.reopen()
         assert executor._selector.get_key(listener)
-        executor._on_connection(listener)
-        assert len(executor._door._waiting) == 1
+        executor._peers._on_connection(listener)
+        assert len(executor._peers._door._waiting) == 1
     executor._selector.close()

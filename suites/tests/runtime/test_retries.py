@@ -9,7 +9,8 @@ from shaketable.runtime.agent.checkpoint_io import Place
 from shaketable.runtime.agent.loop import AgentLoop, AgentSpec
 from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.controller.settings import Settings
-from shaketable.runtime.driver.executor import Executor, Job, _Peer
+from shaketable.runtime.driver.agents.peers import Peer
+from shaketable.runtime.driver.executor import Executor, Job
 from shaketable.runtime.driver.process_placement import ProcessNodes
 from shaketable.runtime.errors import StorageUnavailable
 from shaketable.runtime.log.records import AttemptEnded
@@ -69,11 +70,11 @@ def test_the_record_of_an_attempts_end_has_what_driver_and_agents_had_to_ask_aga
     settings = Settings(config, ScalingConfig(num_workers=2), 1)
     executor = Executor(Job(b"", (), {}, ()), config, settings, log, ProcessNodes(tmp_path))
     ours, _theirs = wire.pair()
-    peer = _Peer(Channel(ours), agent=1, unit=0, place=0, node_id="node", heard_s=0.0, rank=1)
+    peer = Peer(Channel(ours), agent=1, unit=0, place=0, node_id="node", heard_s=0.0, rank=1)
     executor._on_message(peer, msg.Retried(counts={"upload": 2}))
     failing(1)
     executor._append(ended(1))
-    write = executor._log_calls.get()
+    write = executor._log_thread._calls.get()
     assert write is not None
     write()
     (_, record) = log.read()[-1]

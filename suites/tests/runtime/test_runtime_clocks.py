@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from unittest.mock import Mock
 
 import pytest
 
@@ -83,11 +84,10 @@ def test_the_controller_is_shown_deadlines_on_its_own_clock_and_nothing_while_no
     assert other == ev.NodeView("n1", alive=True)
 
 
-def test_what_workers_are_told_of_a_preemption_is_in_wall_clock_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_workers_are_told_of_a_preemption_is_in_wall_clock_time() -> None:
     told: list[msg.AnyMessage] = []
-    monkeypatch.setattr(Executor, "_tell", lambda _self, _attempt, message: told.append(message))
     executor = Executor.__new__(Executor)
-    executor._peers = {}
+    executor._peers = Mock(connected={}, tell=lambda _attempt, message: told.append(message))
     executor._execute(ev.NotifyPreemption(3, time.monotonic() + 60.0, ("n0",)))
     (notice,) = told
     assert isinstance(notice, msg.Preemption)

@@ -23,7 +23,8 @@ from shaketable.clusters.protocol import Shape
 from shaketable.runtime import FailureConfig, Result, get_context, report
 from shaketable.suites.tests.rigs.trainer_rig import trainer, wait_for_records
 
-pytestmark = pytest.mark.xdist_group("runtime-on-ray")
+# with test_subjects_runs.py: they share a cluster of two nodes
+pytestmark = pytest.mark.xdist_group("pooled")
 
 
 @pytest.fixture(scope="module")

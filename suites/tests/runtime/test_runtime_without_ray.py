@@ -20,6 +20,7 @@ from shaketable.runtime.config import FailureConfig
 from shaketable.runtime.driver.result import Result
 from shaketable.runtime.errors import TrainingFailedError
 from shaketable.suites.tests.rigs.process_runs import fit, process_nodes
+from shaketable.suites.tests.rigs.read_back import read_result
 
 ASYNC = CheckpointUploadMode.ASYNC
 
@@ -109,6 +110,40 @@ def test_a_report_that_is_made_again_after_its_upload_failed_is_committed(tmp_pa
                 session.report({"step": 1}, Checkpoint.from_directory(folder))
 
     assert files(fit(train, tmp_path)) == {"000002-t1-a1": {"state": "1"}}
+
+
+def test_a_rank_that_raises_loses_no_report_that_the_others_are_about_to_make(tmp_path: Path) -> None:
+    @by_value
+    def train() -> None:
+        rank = session.get_context().rank
+        for step in range(1, 4):
+            checkpoint = None
+            if rank == 0:
+                folder = Path(tempfile.mkdtemp())
+                (folder / "state").write_text(str(step))
+                checkpoint = Checkpoint.from_directory(folder)
+            else:
+                time.sleep(0.1)
+            session.report({"step": step}, checkpoint)
+        if rank == 0:
+            raise ValueError("after the last report")
+        time.sleep(600.0)
+
+    with pytest.raises(TrainingFailedError, match="after the last report"):
+        fit(train, tmp_path, workers=2)
+    assert [commit.index for commit in read_result(str(tmp_path / "storage"), "run").commits] == [1, 2, 3]
+
+
+def test_a_rank_that_raises_does_not_wait_for_ever_for_one_that_reports_nothing(tmp_path: Path) -> None:
+    @by_value
+    def train() -> None:
+        if session.get_context().rank == 0:
+            session.report({"step": 1})
+            raise ValueError("and rank 1 sleeps")
+        time.sleep(600.0)
+
+    with pytest.raises(TrainingFailedError, match="and rank 1 sleeps"):
+        fit(train, tmp_path, workers=2, hang_timeout_s=300.0)
 
 
 def test_the_exception_of_an_alarm_inside_a_report_leaves_no_half_of_it_behind(tmp_path: Path) -> None:

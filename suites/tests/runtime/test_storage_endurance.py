@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from shaketable.runtime.agent import stacks
-from shaketable.runtime.checkpoints import store
+from shaketable.runtime.checkpoints import node_disk, store
 from shaketable.runtime.checkpoints.merge import merge_files
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.driver.executor import Executor
@@ -119,19 +119,36 @@ def test_a_full_disk_of_the_node_is_waited_for(tmp_path: Path, monkeypatch: pyte
     assert (restored / "model").read_bytes() == b"weights"
 
 
-def test_a_node_disk_that_stays_full_is_an_outage_that_nobody_is_charged_for(
+def test_a_node_whose_disk_stays_full_is_left_long_before_an_outage_would_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = begun(tmp_path / "run")
     record = commit(log, tmp_path)
-    monkeypatch.setattr(retries, "_retry_timeout_s", 0.3)
+    monkeypatch.setattr(node_disk, "PATIENCE_S", 0.3)
     full = failing(hashing._write_all, OSError(errno.ENOSPC, "No space left on device"), 1000)
     monkeypatch.setattr(hashing, "_write_all", full)
     rig = CopyingRig(setup(log.run_path, log.run_id), tmp_path)
     rig.copying.begin(rig.fork(record))
-    rig.until(lambda: rig.told)
-    (told,) = rig.told
-    assert isinstance(told, msg.CheckpointCorrupt) and told.outage and "No space left" in told.detail
+    rig.until(lambda: rig.why_unfit)
+    assert "No space left" in rig.why_unfit[0] and not rig.told
+
+
+def test_a_node_whose_disk_takes_nothing_is_unfit_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = begun(tmp_path / "run")
+    monkeypatch.setattr(node_disk, "PATIENCE_S", 0.3)
+    rig, fit = CopyingRig(setup(log.run_path, log.run_id), tmp_path), list[bool]()
+    # where the directory of the run should be
+    rig.copying.run_directory.parent.mkdir(parents=True)
+    rig.copying.run_directory.touch()
+    rig.copying.check_node(lambda: fit.append(True))
+    rig.until(lambda: rig.why_unfit)
+    assert "own disk takes nothing" in rig.why_unfit[0] and not fit
+    rig.copying.run_directory.unlink()
+    rig.copying.check_node(lambda: fit.append(True))
+    rig.until(lambda: fit)
+    assert rig.copying.staging.is_dir() and not any(rig.copying.staging.iterdir())
 
 
 def test_an_attempt_whose_checkpoint_cannot_be_read_ends_as_an_outage_uncharged() -> None:
@@ -195,7 +212,7 @@ def threads_of(executor: Executor) -> Iterator[None]:
         try:
             yield
         finally:
-            executor._log_calls.put(None)
+            executor._log_thread.close()
             executor._chores.close(WITHIN_S)
 
 
@@ -222,8 +239,8 @@ def test_records_and_fence_checks_never_stand_behind_what_nothing_waits_for(
             executor._execute(ev.DeleteCheckpoint("000001-t1-a1"))
         else:
             executor._chores.do(lambda: executor._save_stacks(msg.Stacks(attempt=1, rank=0, text="", where="")))
-        executor._log_calls.put(lambda: executor._check_fence(executor._post))
-        executor._log_calls.put(looked.set)
+        executor._log_thread.look_at_fence()
+        executor._log_thread.do(looked.set)
         executor._append(started(1))
         turned_until(executor, lambda: len(executor._log.read()) == 2)
         assert looked.wait(WITHIN_S) and not go_on.is_set()

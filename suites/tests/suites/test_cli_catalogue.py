@@ -20,11 +20,12 @@ from shaketable.suites.tests.rigs import recorded
 from shaketable.suites.tests.rigs.calling import called
 
 
-def shaketable(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def shaketable(
+    *arguments: str, cwd: Path, within_s: float = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "shaketable.suites.command.cli", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment}
-    )
+    env = {**os.environ, **environment}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=within_s, check=False, env=env)
 
 
 def test_nothing_named_is_the_gate_and_the_gate_needs_no_extra() -> None:
