@@ -6,6 +6,7 @@ as in a pod, it stays where it was.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -36,8 +37,9 @@ def kept(directory: Path, writer: str) -> Iterator[None]:
         _to(*own)
         for descriptor in own:
             os.close(descriptor)
-        if not path.stat().st_size:
-            path.unlink()
+        with contextlib.suppress(OSError):
+            if not path.stat().st_size:
+                path.unlink()
 
 
 def _by_line() -> None:
@@ -46,7 +48,9 @@ def _by_line() -> None:
 
 
 def _to(out: int, err: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # The function may have closed them or put something of its own in their place.
+        with contextlib.suppress(Exception):
+            stream.flush()
     os.dup2(out, STDOUT)
     os.dup2(err, STDERR)

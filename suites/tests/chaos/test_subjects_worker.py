@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,20 @@ def test_what_a_worker_prints_is_kept_beside_what_it_records(
     log.unlink()
     Witnessed(two_steps, "rig", config)({"checkpoint": None})
     assert list(directory.glob("*.log")) == []
+
+
+def closes_its_output(config: dict[str, Any]) -> str:
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  as a user's function may
+    sys.stdout.close()
+    return "done"
+
+
+def test_a_function_that_closes_its_output_has_finished_all_the_same(
+    config: WitnessConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (Path(config.directory) / "harness.jsonl").touch()
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    assert Witnessed(closes_its_output, "rig", config)({}) == "done"
 
 
 def test_where_the_harness_is_on_another_machine_a_worker_prints_as_ever(
