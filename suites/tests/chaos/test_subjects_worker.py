@@ -78,7 +78,7 @@ def test_what_a_worker_prints_is_kept_beside_what_it_records(
 
 
 def closes_its_output(config: dict[str, Any]) -> str:
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  as a user's function may
+    sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  as a function may
     sys.stdout.close()
     return "done"
 
