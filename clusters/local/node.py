@@ -48,6 +48,7 @@ HINTS = {
     "Too many open files": "raise the limit, for example with `ulimit -n 65536`",
     "Address already in use": "another program took a port; try again",
     "Cannot allocate memory": "free some memory: a node needs about 0.25 GiB",
+    TOO_SLOW: "the machine is too busy, for Ray gives a node 30 s: try again, or ask for fewer (--var nodes=2)",
     "AF_UNIX path": "set TMPDIR to a shorter path: Unix socket paths end at 107 characters",
 }
 
