@@ -20,7 +20,6 @@ import pytest
 from shaketable.clusters import machine, marked, versions
 from shaketable.clusters.local import cluster as local
 from shaketable.clusters.local import node
-from shaketable.clusters.local import node as nodes_
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.local.pool import ClusterPool
 from shaketable.clusters.protocol import ClusterError, Shape
@@ -310,5 +309,5 @@ def test_a_node_that_ray_gave_too_little_time_to_start_is_started_again() -> Non
 
 def test_a_node_that_a_busy_machine_could_not_start_says_so() -> None:
     log = "RuntimeError: The current node timed out during startup. This could happen because ..."
-    assert "the machine is too busy" in nodes_.hint(log) and "--var nodes=2" in nodes_.hint(log)
-    assert nodes_.hint("something else") == "The end of its log:"
+    assert "the machine is too busy" in node.hint(log) and "--var nodes=2" in node.hint(log)
+    assert node.hint("something else") == "The end of its log:"
