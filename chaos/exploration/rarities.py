@@ -164,7 +164,8 @@ def _flapping(plan: Plan, rng: random.Random) -> Plan:
 def _swapped(plan: Plan, rng: random.Random) -> Plan:
     """About half of the faults of one kind are of another, which takes the same targets."""
     for kind in FAULTS.values():
-        if not kind.drawn_for or rng.random() >= SWAPPED:
+        # what needs machines of their own cannot be simulated
+        if not kind.drawn_for or kind.apart or rng.random() >= SWAPPED:
             continue
         steps = int(plan.configuration.job_config["steps"])
         faults = tuple(

@@ -31,7 +31,7 @@ MOST_FAILURES = 3
 # of everything; a run that is stuck is found sooner (`chaos/run/helping.py`)
 WITHIN_S = 600.0
 # What nodes with a network of their own can have in the place of these. Besides `until` neither takes an argument then.
-OF_THE_NETWORK = {"freeze_node": "partition_node", "sigkill_node": "unplug_node"}
+OF_THE_NETWORK = {fault.drawn_for: name for name, fault in FAULTS.items() if fault.apart and fault.drawn_for}
 WITH_NETWORKS = 0.25
 # between the number of a schedule and that of what is drawn in its place
 APART = 1_000_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shaketable.chaos.errors import ExperimentError, nearest
+from shaketable.chaos.faults.freeze_node import FreezeNode
 from shaketable.chaos.faults.machines import cut_off, dropped
 from shaketable.chaos.injection.fault import Fault, Scene
 from shaketable.chaos.injection.targets import ResolvedTarget
@@ -23,6 +24,7 @@ class PartitionNode(Fault):
     name, target_kind, loss, manner, heals = "partition_node", "node", "node", "frozen", True
     charged_to, causes, needs = "max_failures", ("node_lost", "hung"), "attempt"
     apart = "network"
+    drawn_for = FreezeNode.name
 
     def __init__(self, direction: str = "both") -> None:
         if direction not in WAYS:

@@ -11,6 +11,7 @@ import signal
 
 from shaketable.chaos.faults.machines import cut_off, dropped, wait_for
 from shaketable.chaos.faults.processes import all_gone, send_to_nodes
+from shaketable.chaos.faults.sigkill_node import SigkillNode
 from shaketable.chaos.injection.fault import Fault, Scene
 from shaketable.chaos.injection.targets import ResolvedTarget
 
@@ -21,6 +22,7 @@ class UnplugNode(Fault):
     name, target_kind, loss, manner = "unplug_node", "node", "node", "killed"
     charged_to, causes, needs = "max_failures", ("node_lost",), "attempt"
     apart = "network"
+    drawn_for = SigkillNode.name
     observe_within_s = 45.0
 
     def __init__(self) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shaketable.chaos import procfs
+from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.experiment.job_lookup import search_path
 from shaketable.suites.saving import filtering
 from shaketable.suites.saving.trace import Event, FileEvent, Killed, Lines, Step, Watch
@@ -29,7 +30,7 @@ IGNORED = "__pycache__"
 NO_FILES = ("/dev", "/proc", "/sys")
 
 
-class NotPermitted(OSError):
+class NotPermitted(ChaosError, OSError):
     """The kernel, or who runs this container, does not let us look."""
 
 

@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from shaketable.chaos.errors import ChaosError
+
 KINDS = ("write", "rename", "fsync")
 MOST_POINTS = 64
 
@@ -68,7 +70,7 @@ class Point:
         return f"before {self.kind} {self.nth} ({self.file}) of the checkpoint after step {self.step}"
 
 
-class NoCheckpoint(Exception):
+class NoCheckpoint(ChaosError):
     """Why there is no checkpoint to kill in."""
 
 

@@ -63,7 +63,7 @@ def test_an_experiment_file_comes_to_the_same_verdict_in_simulation(path: Path) 
 
 def test_only_what_needs_real_processes_is_not_simulated() -> None:
     names = {entry.name for entry in catalogue()} - {path.stem for path in SIMULATED}
-    assert names == {entry.name for entry in catalogue() if {"processes", "apart"} & set(entry.tags)}
+    assert names == {entry.name for entry in catalogue() if {"processes", "apart", "network"} & set(entry.tags)}
     apart = {"partition-worker", "half-open", "slow-network", "oom-kill", "disk-full"}
     assert names == {"torch-ddp-worker-crash", "jax-worker-crash", "jax-slice-host-sigkill"} | apart
 

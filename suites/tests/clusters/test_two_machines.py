@@ -46,7 +46,7 @@ class Pool:
         self.processes = SimpleNamespace(borrow=self._borrow)
 
     @contextmanager
-    def _borrow(self, shape: Shape, preload: tuple[str, ...]) -> Iterator[Any]:
+    def _borrow(self, shape: Shape, preload: tuple[str, ...], *, networks: bool) -> Iterator[Any]:
         with self.machines.cluster(preload, **self.wrong) as cluster:
             yield cluster
 
