@@ -83,10 +83,14 @@ class Network:
                 # somebody else was quicker
                 return False
             raise
-        _quiet("link", "set", self.name)
-        _run("ip", "addr", "add", f"{self.host}/24", "dev", self.name)
-        _run("ip", "link", "set", self.name, "type", "bridge", "mcast_snooping", "0")
-        _run("ip", "link", "set", self.name, "up")
+        try:
+            _quiet("link", "set", self.name)
+            _run("ip", "addr", "add", f"{self.host}/24", "dev", self.name)
+            _run("ip", "link", "set", self.name, "type", "bridge", "mcast_snooping", "0")
+            _run("ip", "link", "set", self.name, "up")
+        except ClusterError:
+            remove(self.name)
+            raise
         return True
 
     @staticmethod

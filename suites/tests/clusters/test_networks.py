@@ -20,6 +20,7 @@ from shaketable.clusters.conformance import eventually
 from shaketable.clusters.local.pool import ClusterPool
 from shaketable.clusters.processes import networks
 from shaketable.clusters.processes.networks import Network
+from shaketable.clusters.protocol import ClusterError
 from shaketable.suites.gate import catalogue
 from shaketable.suites.gate.execution import trials
 
@@ -41,7 +42,9 @@ def plan_of(name: str) -> Plan:
 
 def left(name: str) -> list[str]:
     namespaces = [path.name for path in networks.NAMESPACES.glob(f"{name}-*")]
-    return [*namespaces, *(path.name for path in Path("/sys/class/net").glob(f"{name}*"))]
+    # of shk1, and not of shk12, which may be another test's
+    devices = [path.name for pattern in (name, f"{name}n*") for path in Path("/sys/class/net").glob(pattern)]
+    return [*namespaces, *devices]
 
 
 @takes_networks
@@ -98,6 +101,20 @@ def test_two_networks_of_one_machine_are_two() -> None:
         first.close()
         second.close()
     assert not left(first.name) and not left(second.name)
+
+
+@takes_networks
+def test_a_network_that_cannot_be_made_whole_leaves_no_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def refused(*device: str) -> None:
+        made.append(device[-1])
+        raise ClusterError("no")
+
+    monkeypatch.setattr(networks, "_quiet", refused)
+    with pytest.raises(ClusterError, match="no"):
+        Network()
+    assert made and not left(made[0])
 
 
 def test_who_may_make_none_is_told_so_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
