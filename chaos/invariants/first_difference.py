@@ -37,8 +37,8 @@ class Difference:
 
 
 def first_difference(history: History, equal: Equal) -> Difference | None:
-    """By the clock, among the metrics in which runs without faults agree. None where the baseline does not say what its
-    steps were, or every report of it is as it was."""
+    """In the order in which they were made, among the metrics in which runs without faults agree. None where the
+    baseline does not say what it reported, or every report is as it was there."""
     if not history.controls or not history.controls[0].reports:
         return None
     expected = Expected(history.controls[0])
@@ -77,7 +77,7 @@ class Expected:
 
 
 def _compared(history: History, expected: Expected, equal: Equal) -> list[tuple[Attempt, Stepped, str]]:
-    """Every report that the baseline has too, by the clock, with the first of its metrics that is off or nothing."""
+    """Every report that the baseline has too, in order, with the first of its metrics that is off or nothing."""
     chance = _chance(history, equal)
     found = []
     for attempt, step in _reports(history):
@@ -93,7 +93,9 @@ def _reports(history: History) -> Iterator[tuple[Attempt, Stepped]]:
     sizes = set(history.controls[0].world_sizes)
     for attempt in history.attempts:
         ranks = attempt.steps if sizes == {attempt.world_size} else {0: attempt.steps.get(0, [])}
-        for step in sorted((step for rank in ranks.values() for step in rank), key=lambda step: (step.at_s, step.rank)):
+        for step in sorted(
+            (step for rank in ranks.values() for step in rank), key=lambda step: (report_index(step), step.rank)
+        ):
             yield attempt, step
 
 

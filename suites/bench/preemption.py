@@ -30,8 +30,9 @@ STEPS, STEP_S, EVERY = 60, 1.0, 20
 NOTICES, NOTICE_S = (4, 18, 32, 46), 10.0
 ENDS_WITHIN_S = 900.0
 PROFILE = (
-    f"{WORKERS} workers on {WORKERS // ON_EACH_NODE} nodes and {SPARE} spare ones, {STEPS} steps of {1000 * STEP_S:.0f} ms,"
-    f" a checkpoint at every {EVERY}th, {len(NOTICES)} preemptions with {NOTICE_S:.0f} s of notice"
+    f"{WORKERS} workers on {WORKERS // ON_EACH_NODE} nodes and {SPARE} spare ones,"
+    f" {STEPS} steps of {1000 * STEP_S:.0f} ms, a checkpoint at every {EVERY}th,"
+    f" {len(NOTICES)} preemptions with {NOTICE_S:.0f} s of notice"
 )
 
 

@@ -23,6 +23,7 @@ from typing import Any, TextIO
 import pytest
 
 from shaketable.chaos.errors import ChaosError
+from shaketable.chaos.run.phases import current
 from shaketable.reports import github
 from shaketable.reports import results as model
 from shaketable.reports.console import Console, canary_line, header, last_line, shown
@@ -304,7 +305,14 @@ def _console(out: TextIO, trials: Sequence[Trial], folder: ResultsFolder, total:
     width = max((len(trial.label) for trial in trials), default=0)
     if out in (sys.__stdout__, sys.__stderr__):
         out = os.fdopen(os.dup(out.fileno()), "w", buffering=1, encoding="utf-8", errors="replace")
-    return Console(out, width, lambda name: last_event(folder.path / name), total=total, quiet=quiet)
+    return Console(
+        out,
+        width,
+        lambda name: last_event(folder.path / name),
+        lambda name: current(folder.path / name)[0],
+        total=total,
+        quiet=quiet,
+    )
 
 
 def _header(run: Run, trials: Sequence[Trial]) -> str:
