@@ -39,7 +39,7 @@ function plot(figure, points, behind, label, colour, shades, timeline) {
   const soft = () => colourOf("--soft"), line = { stroke: () => colourOf("--line"), width: 1 };
   const axis = { stroke: soft, grid: line, ticks: { ...line, size: 4 }, font: "11px system-ui, sans-serif" };
   // painted first
-  const usual = { label: "without faults", stroke: soft, width: 4, alpha: 0.45, points: { show: false }, spanGaps: false };
+  const usual = { label: "without faults", stroke: soft, width: 4, alpha: 0.6, points: { show: false }, spanGaps: false };
   const options = {
     width: timeline.width,
     height: CHART_HEIGHT,
