@@ -31,7 +31,7 @@ from shaketable.reports.results import Run
 from shaketable.suites import mutants
 from shaketable.suites.gate import deviations, execution, on_pods
 from shaketable.suites.gate.catalogue import UsageError, select, suited
-from shaketable.suites.gate.environment import machine_problem, require_ray, version_of
+from shaketable.suites.gate.environment import machine_problem, not_compiled, require_ray, version_of
 from shaketable.suites.gate.execution import Trial
 from shaketable.suites.gate.outputs import ROOT, LiveReport, ResultsFolder, last_event, write_reports
 from shaketable.suites.gate.pytest_plugin import CHECKED, PROPERTY, Checked
@@ -106,6 +106,8 @@ def run(request: Request, out: TextIO, conclude: Conclude = lambda run, folder: 
     elif any(trial.configuration.attach for trial in everything):
         request = alone(request)
     notes += deviations.unrecorded(entries, variables, ray)
+    if any(trial.configuration.cluster == "local" for trial in everything) and (slow := not_compiled()):
+        notes.append(slow)
     folder = ResultsFolder.create(request.results, request.root)
     try:
         if pods and not on_pods.inside():
