@@ -310,8 +310,15 @@ def _driver_hit(history: History, attempt: Attempt) -> bool:
         began = (event.at_s for event in history.all(TermBegan) if event.term == attempt.end.term)
         begin_s = min(began, default=attempt.begin_s)
         return any(begin_s <= event.at_s <= attempt.end_s for event in drivers)
-    from_s, until_s = attempt.begin_s - BORDER_S, attempt.end_s
+    from_s, until_s = _meant_s(history, attempt) - BORDER_S, attempt.end_s
     return any(from_s <= event.at_s <= until_s for event in (*drivers, *history.once(_driver_thaws)))
+
+
+def _meant_s(history: History, attempt: Attempt) -> float:
+    """When the controller began the attempt, by its own word; its record may be long on its way to the log."""
+    states = (event for event in history.all(StateChanged) if event.term == attempt.start.term)
+    began = (event.at_s for event in states if event.state == "STARTING" and event.at_s <= attempt.begin_s)
+    return max(began, default=attempt.begin_s)
 
 
 def _driver_faults(history: History) -> list[FaultInjected]:

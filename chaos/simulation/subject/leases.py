@@ -147,6 +147,11 @@ class SimulatedLeases:
         if node.state == "gone":
             # Ray says so when it knows, and looks for another place
             return
+        if unit.lease.given_back:
+            # as Ray has it: an actor of a placement group that is gone dies, and the next look finds why
+            self.world.timeline.later(RETRY_AGENT_S, self._place_anew, number, generation)
+            self._driver.feed(ev.AgentFailed(number, "its placement group was removed"))
+            return
         if node.sick or self._unlucky(node):
             self.world.timeline.later(RETRY_AGENT_S, self._agent_up, number, generation, node)
             unit.failures += 1
@@ -162,6 +167,19 @@ class SimulatedLeases:
         place = 0 if self.slices is None else unit.nodes.index(node)
         unit.failures = self._failed_on[node.node_id] = 0
         agent.say_ready(ev.AgentReady(agent.number, number, node.node_id, place))
+
+    @own
+    def _place_anew(self, number: int, generation: int) -> None:
+        """Its agents had no word for too long, and gave back what they were placed in: it gets another place."""
+        unit = self.units.get(number)
+        if not self._driver.alive or unit is None or unit.generation != generation:
+            return
+        unit.lease, unit.told = self._lease(number, unit.lease.tier, unit.lease.avoid), False
+        unit.nodes, unit.generation = (), generation + 1
+        if self.slices is None:
+            self.world.cluster.request(unit.lease)
+        else:
+            self.slices.ask_again(number)
 
     def _unlucky(self, node: SimulatedNode) -> bool:
         """Never three times in a row: such a node is avoided for a while, and no line of the history says why."""

@@ -79,6 +79,10 @@ class SliceReservations:
             return
         self._world.cluster.give_back(lease)
         self._renew(unit)
+        self.ask_again(unit)
+
+    def ask_again(self, unit: int) -> None:
+        """For another slice, and not for this one for a while."""
         self._allotment.exclude(unit, self._world.timeline.now)
         self._allotment.wait_again(unit)
         self._look_in(LOOK_S)

@@ -299,10 +299,15 @@ def test_a_run_may_finish_before_an_announced_node_goes() -> None:
 
 
 def test_what_a_driver_begins_when_it_goes_on_after_a_stop_may_end_by_that() -> None:
-    def thawed(before_s: float) -> Story:
-        story = Story(max_failures=5).launch().fault("freeze_driver").wait(40)
+    def thawed(before_s: float, *, meant: bool = False) -> Story:
+        story = Story(max_failures=5).launch()
+        if meant:
+            # when it is stopped; the record of the attempt is on its way all that time
+            story.drive(h.StateChanged(term=1, state="STARTING"))
+        story.fault("freeze_driver").wait(40)
         story.say(h.FaultHealed(fault=0, name="freeze_driver")).wait(before_s)
         return killed(story.attempt(3).wait(3)).end("driver_lost", None)
 
     assert not must(thawed(0.1))
     assert must(thawed(5))
+    assert not must(thawed(5, meant=True))

@@ -181,6 +181,23 @@ def test_a_driver_that_goes_on_hears_that_it_stood_still_before_it_looks_at_the_
     assert judge(events).verdict == "PASS"
 
 
+def test_a_place_that_was_given_back_while_the_driver_stood_still_is_leased_again() -> None:
+    """Else two agents of one run would be on a node that has room for one."""
+    faults = (
+        FaultPlan("freeze_driver", None, {"step": 5}, {"until": {"after": 1}}),
+        FaultPlan("add_node", None, {"after": 0}),
+    )
+    shared = []
+    for seed in range(8):
+        configuration = Configuration(cluster="simulated", seed=seed, nodes=3, num_workers=3)
+        # longer than the lease
+        events = play(Plan("stopped", configuration, faults, Expect()), Disturbances(settings={"driver_lease_s": 1.0}))
+        groups = [[member.node_id for member in e.members] for e in events if isinstance(e, AttemptStarted)]
+        shared += [group for group in groups if len(set(group)) < len(group)]
+        assert judge(events).verdict == "PASS", seed
+    assert not shared
+
+
 def test_the_attempt_after_a_hold_in_which_the_driver_was_stopped_is_not_charged() -> None:
     """The hold's checkpoint is there when it goes on, so it hands over at once, to agents that have left meanwhile."""
     faults = (
