@@ -177,15 +177,21 @@ def shrinks() -> bool:
 
 
 class Progress:
-    """A line that renews itself in a terminal, one every few seconds elsewhere."""
+    """A line that renews itself in a terminal, one every few seconds elsewhere; and one for each violation, at once."""
 
     def __init__(self, wanted: int | None) -> None:
         self._wanted, self._said_s = wanted, time.monotonic()
         self._live = sys.stderr.isatty()
+        self._told: set[int] = set()
 
     def __call__(self, explored: Explored) -> None:
         from shaketable.chaos.simulation.subject.run import DECLARED
 
+        for violation in explored.violations:
+            if violation.number not in self._told:
+                self._told.add(violation.number)
+                found = f"schedule {violation.number}: {violation.finding.invariant}: {violation.finding.reason}"
+                print(f"\r\033[K{found}" if self._live else found, file=sys.stderr, flush=True)
         now = time.monotonic()
         if now - self._said_s < (0.2 if self._live else EVERY_S):
             return

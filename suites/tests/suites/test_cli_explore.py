@@ -20,11 +20,12 @@ from typer.testing import CliRunner
 
 from shaketable.chaos.experiment.file import load
 from shaketable.chaos.faults.arming import arm
+from shaketable.chaos.plan import Finding
 from shaketable.chaos.simulation import player as simulation
 from shaketable.chaos.verdict.judge import judge
 from shaketable.suites.command import explore
 from shaketable.suites.command.commands import app
-from shaketable.suites.exploring.explored import Explored
+from shaketable.suites.exploring.explored import Explored, Violation
 from shaketable.suites.exploring.simulated import broken, explore_chunk
 from shaketable.suites.tests.rigs.calling import called
 from shaketable.suites.tests.rigs.terminal import read_until
@@ -132,6 +133,15 @@ def started(process: subprocess.Popen[bytes]) -> psutil.Process:
             except psutil.NoSuchProcess:
                 continue
     raise AssertionError(f"no process was started within {STARTED_WITHIN_S:g} s")
+
+
+def test_a_violation_is_told_once_and_as_soon_as_it_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    tell, found = explore.Progress(1000), Explored(1, schedules=25)
+    tell(found)
+    found.violations, found.violated = [Violation(7, Finding("liveness", "FAIL", "it stands still"))], 1
+    tell(found)
+    tell(found)
+    assert capsys.readouterr().err == "schedule 7: liveness: it stands still\n"
 
 
 def test_ctrl_c_ends_with_what_was_explored_so_far(tmp_path: Path) -> None:
