@@ -21,8 +21,8 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 CONSTRAINTS = "constraints.txt"
 # what an installed environment depends on
 ENVIRONMENT_FROM = ("pyproject.toml", CONSTRAINTS)
-# one more than cores: a test on Ray waits for half of its time
-TESTS_AT_ONCE = os.environ.get("SHAKETABLE_TEST_JOBS", "3")
+# more than cores: tests with real processes wait for most of their time
+TESTS_AT_ONCE = os.environ.get("SHAKETABLE_TEST_JOBS", str(min(2 * len(os.sched_getaffinity(0)) + 1, 16)))
 # a safety net for a hung test; every wait in the code has a deadline of its own
 TEST_TIMEOUT_S = 300
 # nox would kill 0.3 s after Ctrl-C; clusters need longer than that to leave nothing behind

@@ -34,6 +34,8 @@ STYLES = {
 }
 REFRESH_PER_SECOND = 8
 PROGRESS_EVERY_S = 10.0
+# a new phase is told of so soon
+LOOK_EVERY_S = 1.0
 # of a table; a terminal wraps what it cannot show
 MOST_COLUMNS = 500
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -55,6 +57,9 @@ def verdict_line(result: Result, width: int) -> str:
 def detail_lines(result: Result) -> list[str]:
     """The indented lines below a verdict that somebody has to act on."""
     notes = [f"  limit      {said}" for said in result.exceeded] + [f"  note       {note}" for note in result.notes]
+    # of a job that ran once or twice before
+    if "baseline" in result.took:
+        notes.append(f"  took       {', '.join(f'{name} {seconds:.1f} s' for name, seconds in result.took.items())}")
     if result.verdict == "PASS":
         return notes
     known = [f"  known      {one.invariant}: {_because(one)}" for one in result.deviations]
@@ -96,15 +101,17 @@ class _Terminal(RichConsole):
 
 
 class Console:
-    """Prints as results come in. `last_event(name)` says in a few words what a running experiment did last. `total`:
-    how many results are to come. `quiet`: only what somebody has to act on, and the last line. Where there is no
-    terminal, a line every `every_s` seconds says how far it is."""
+    """Prints as results come in. `last_event(name)` says in a few words what a running experiment did last, and
+    `phase(name)` what it is waiting for. `total`: how many results are to come. `quiet`: only what somebody has to act
+    on, and the last line. Where there is no terminal, a line every `every_s` seconds says how far it is, and where a
+    single experiment runs, another one says what each of its phases is."""
 
     def __init__(
         self,
         out: TextIO,
         width: int = 0,
         last_event: Callable[[str], str] = lambda name: "",
+        phase: Callable[[str], str] = lambda name: "",
         *,
         total: int = 0,
         quiet: bool = False,
@@ -122,7 +129,7 @@ class Console:
             markup=False,
             emoji=False,
         )
-        self._width, self._last_event = width, last_event
+        self._width, self._last_event, self._phase = width, last_event, phase
         self._total, self._quiet, self._every_s = total, quiet, every_s
         self._began_s, self._done = time.monotonic(), 0
         self._over = threading.Event()
@@ -206,11 +213,18 @@ class Console:
             self._live = None
 
     def _tell(self) -> None:
-        while not self._over.wait(self._every_s):
+        told_s, before = time.monotonic(), ""
+        while not self._over.wait(min(LOOK_EVERY_S, self._every_s)):
             with self._lock:
                 running = dict(self._running)
-            told = [self._running_words(name, since) for name, since in running.items()]
-            self.line("; ".join([f"  progress   {self._far()}", *told]))
+            phase = next(map(self._phase, running), "") if self._total == 1 else ""
+            if phase not in ("", before):
+                self.line(f"  progress   {phase}")
+            before = phase
+            if time.monotonic() - told_s >= self._every_s:
+                told = [self._running_words(name, since) for name, since in running.items()]
+                self.line("; ".join([f"  progress   {self._far()}", *told]))
+                told_s = time.monotonic()
 
     def _running_words(self, name: str, since: float) -> str:
         return f"{name} {time.monotonic() - since:.0f} s {self._last_event(name)}".rstrip()

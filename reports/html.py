@@ -115,6 +115,7 @@ def plotted(series: Series) -> str:
         {
             "rate": series.rate,
             "loss": series.loss,
+            "expected": [value for _, value in series.expected],
             "lossName": series.loss_name,
             "shades": [(round(one.begin_s, 4), round(one.end_s, 4), one.name) for one in series.shades],
         },

@@ -6,7 +6,7 @@ so that no view can disagree with another about what was red.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from shaketable.chaos.plan import Finding
@@ -77,6 +77,8 @@ class Result:
     # The experiment's name, and which of its repeats this is, from 1. The results of a repeated one are numbered.
     experiment: str = ""
     repeat: int = 1
+    # seconds of each phase, by name, in their order: the cluster, the baseline, the run, ...
+    took: dict[str, float] = field(default_factory=dict)
 
     @property
     def caught_by(self) -> str:

@@ -211,6 +211,13 @@ class LogRecord(Event, frozen=True, kw_only=True, tag="log_record"):
     record: dict[str, Any]
 
 
+class ToldMetrics(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One report of a run without faults: its step, and what it said."""
+
+    step: int
+    metrics: dict[str, Any]
+
+
 class ReferenceRun(Event, frozen=True, kw_only=True, tag="reference_run"):
     """The same job without faults: what it reported at its end, for metrics-match. `world_sizes`: of its attempts;
     only where both runs kept one and the same are the metrics compared to the bit."""
@@ -224,6 +231,8 @@ class ReferenceRun(Event, frozen=True, kw_only=True, tag="reference_run"):
     commits: list[int] = []
     # that the script gave its run
     name: str = ""
+    # by rank, report by report
+    reports: dict[int, list[ToldMetrics]] = {}
 
 
 class ControlFailed(Event, frozen=True, kw_only=True, tag="control_failed"):

@@ -16,6 +16,7 @@ from typing import Any
 from shaketable.chaos.history.events import ReferenceRun, Stepped
 from shaketable.chaos.history.view import History, report_index
 from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
+from shaketable.chaos.invariants.first_difference import first_difference
 from shaketable.chaos.invariants.resumed_steps import one_world
 from shaketable.chaos.plan import Finding
 
@@ -41,7 +42,13 @@ def metrics_match(history: History) -> Finding:
         return not_applicable(
             NAME, f"{off}; after a restart that may be rounding. Set metrics_tolerance, or make the job deterministic"
         )
-    return _compared(references, found, tolerance)
+    finding = _compared(references, found, tolerance)
+    if finding.status != "FAIL":
+        return finding
+    # what a restart may round is not where the runs parted
+    least = ROUNDING if history.own_job and not stated and len(history.attempts) > 1 else tolerance
+    parted = first_difference(history, lambda one, other: _equal(one, other, least))
+    return failed(NAME, f"{finding.reason}; {parted}") if parted else finding
 
 
 def _rounded(references: Sequence[ReferenceRun], found: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +26,9 @@ from shaketable.chaos.history.events import AnyEvent, ControlFailed, DeadlinePas
 from shaketable.chaos.job_kinds import is_bundled, is_command
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.run import baseline_verdict
-from shaketable.chaos.run.borrowed_cluster import borrowed
+from shaketable.chaos.run.borrowed_cluster import borrowed, starting
 from shaketable.chaos.run.drivers import Drivers
+from shaketable.chaos.run.phases import Phases
 from shaketable.chaos.subjects import subject
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.clusters.protocol import Cluster, ClusterError
@@ -65,9 +66,9 @@ class Controls:
     """The control runs of one invocation, as one experiment sees them. `folder` is shared by all its processes. While
     one goes on there is a link to it in the folder of the `experiment` that waits for it."""
 
-    def __init__(self, folder: Path, experiment: Path, pool: ClusterPool, progress: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, experiment: Path, pool: ClusterPool, phases: Phases) -> None:
         self._folder, self._experiment = folder, experiment
-        self._pool, self._progress = pool, progress
+        self._pool, self._phases = pool, phases
 
     def run(self, configuration: Configuration, within_s: float, *, number: int = 1) -> BaselineResult:
         """The `number`-th control run of this job; it is run if it has not been yet."""
@@ -75,6 +76,7 @@ class Controls:
         if key not in _remembered:
             place = self.place(configuration) / str(number)
             place.mkdir(parents=True, exist_ok=True)
+            self._phases.begin("baseline", "waiting for the baseline of another experiment")
             with _alone(place / "lock", 2 * within_s + 120.0):
                 _remembered[key] = _known(place) or self._run(configuration, within_s, place)
                 _write(place / "baseline.json", _remembered[key])
@@ -85,13 +87,13 @@ class Controls:
         return self._folder / FOLDER / _key(configuration)
 
     def _run(self, configuration: Configuration, within_s: float, place: Path) -> BaselineResult:
-        self._progress(f"running the baseline, the job without faults; its output is in {place}")
-        with borrowed(configuration, self._pool) as cluster, _announced(self._experiment, place):
+        self._phases.begin("cluster", starting(configuration))
+        with borrowed(configuration, self._pool, faultless=True) as cluster, _announced(self._experiment, place):
+            self._phases.begin("baseline", "running the baseline, the job without faults")
             result = _watched(world(configuration), cluster, place, within_s)
         if isinstance(result, ReferenceRun):
             # its checkpoints have served
             shutil.rmtree(place / "storage", ignore_errors=True)
-            self._progress(f"the baseline took {len(result.steps)} steps")
         return result
 
 

@@ -21,6 +21,7 @@ from shaketable.chaos.history.events import (
     RunConfigured,
     RunEnded,
     Stepped,
+    ToldMetrics,
 )
 from shaketable.chaos.job_kinds import is_bundled, is_command
 from shaketable.chaos.plan import Configuration
@@ -178,7 +179,8 @@ def tail(output: str) -> list[str]:
 
 
 def reference(events: Sequence[AnyEvent], configuration: Configuration) -> ReferenceRun:
-    steps, ended = _of_rank_0(_all(events, Stepped)), _all(events, RunEnded)
+    every, ended = _all(events, Stepped), _all(events, RunEnded)
+    steps = _of_rank_0(every)
     ours = is_bundled(configuration.job)
     metrics = (ended[-1].metrics if ours and ended else steps[-1].metrics if steps else None) or {}
     configured = _all(events, RunConfigured)
@@ -189,7 +191,17 @@ def reference(events: Sequence[AnyEvent], configuration: Configuration) -> Refer
         steps=[step.step for step in steps],
         commits=sorted({commit.index for commit in _all(events, Committed)})[:2],
         name=configured[0].name if configured else "",
+        reports=_reports(every),
     )
+
+
+def _reports(steps: Sequence[Stepped]) -> dict[int, list[ToldMetrics]]:
+    """Of the ranks whose reports have metrics."""
+    found: dict[int, list[ToldMetrics]] = {}
+    for step in steps:
+        if step.metrics:
+            found.setdefault(step.rank, []).append(ToldMetrics(step.step, step.metrics))
+    return found
 
 
 def _of_rank_0(steps: Sequence[Stepped]) -> list[Stepped]:

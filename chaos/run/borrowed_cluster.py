@@ -25,10 +25,19 @@ PRELOADED = (
 )
 
 
+def starting(configuration: Configuration) -> str:
+    """What is being waited for until there is one."""
+    if configuration.attach:
+        return f"joining the cluster at {configuration.attach}"
+    return f"starting a {configuration.cluster} cluster of {configuration.nodes} nodes"
+
+
 @contextmanager
-def borrowed(configuration: Configuration, pool: ClusterPool, *, networks: bool = False) -> Iterator[Cluster]:
-    """As long as it is needed. `networks`: one for each node, where nodes are processes. Raises ClusterError where it
-    cannot be had."""
+def borrowed(
+    configuration: Configuration, pool: ClusterPool, *, networks: bool = False, faultless: bool = False
+) -> Iterator[Cluster]:
+    """As long as it is needed. `networks`: one for each node, where nodes are processes. `faultless`: nothing will be
+    done to it. Raises ClusterError where it cannot be had."""
     if configuration.cluster == "processes":
         with pool.processes.borrow(shape_of(configuration), PRELOADED, networks=networks) as processes:
             yield processes
@@ -38,11 +47,12 @@ def borrowed(configuration: Configuration, pool: ClusterPool, *, networks: bool 
             yield pods
         return
     if configuration.on_containers:
-        with pool.containers(configuration.image, readable(configuration.cwd)).borrow(shape_of(configuration)) as nodes:
+        containers = pool.containers(configuration.image, readable(configuration.cwd))
+        with containers.borrow(shape_of(configuration), faultless=faultless) as nodes:
             yield nodes
         return
     if not configuration.attach:
-        with pool.borrow(shape_of(configuration)) as cluster:
+        with pool.borrow(shape_of(configuration), faultless=faultless) as cluster:
             yield cluster
         return
     from shaketable.clusters.attached.cluster import AttachedCluster

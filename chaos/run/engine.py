@@ -14,8 +14,8 @@ import dataclasses
 import importlib.metadata
 import platform
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,10 +44,11 @@ from shaketable.chaos.injection.life_cycle import Armed, planned
 from shaketable.chaos.plan import FaultPlan, Judgement, Plan
 from shaketable.chaos.redacting import redacted
 from shaketable.chaos.run import baseline, helping, leak_check
-from shaketable.chaos.run.borrowed_cluster import borrowed
+from shaketable.chaos.run.borrowed_cluster import borrowed, starting
 from shaketable.chaos.run.drivers import Drivers
 from shaketable.chaos.run.helping import Helper
 from shaketable.chaos.run.node_watch import NodeWatch
+from shaketable.chaos.run.phases import Phases
 from shaketable.chaos.run.preparation import Prepared, networked
 from shaketable.chaos.storage.place import Storage, storage_for
 from shaketable.chaos.subjects import subject
@@ -72,12 +73,13 @@ def quietly(line: str) -> None:
 class Executed:
     """What came of it: the judgement, and the history that it was made from; an empty one where nothing took place.
     `help`: what was done for a run that is helped, as faults of a method, and `stalled_s`: for how long at most the
-    machine stood still meanwhile."""
+    machine stood still meanwhile. `took`: seconds of each phase, by name."""
 
     judgement: Judgement
     history: History
     help: tuple[FaultPlan, ...] = ()
     stalled_s: float = 0.0
+    took: Mapping[str, float] = field(default_factory=dict)
 
 
 def execute(
@@ -97,8 +99,13 @@ def execute(
     if prepared.plan.configuration.cluster == "simulated":
         executed = _simulate(prepared, folder, progress)
     else:
-        before = baseline.Controls(controls or folder, folder, pool, progress)
-        executed = _play(prepared, before, folder, pool, progress, helped)
+        phases = Phases(folder, progress)
+        before = baseline.Controls(controls or folder, folder, pool, phases)
+        try:
+            executed = _play(prepared, before, folder, pool, phases, progress, helped)
+        finally:
+            took = phases.end()
+        executed = replace(executed, took=took)
     judgement = executed.judgement
     (folder / "judgement.json").write_bytes(msgspec.json.format(msgspec.json.encode(judgement)) + b"\n")
     if judgement.verdict == "PASS" and not keep_storage:
@@ -121,20 +128,29 @@ def _void(reason: str) -> Executed:
 
 
 def _play(
-    prepared: Prepared, controls: baseline.Controls, folder: Path, pool: ClusterPool, progress: Progress, helped: bool
+    prepared: Prepared,
+    controls: baseline.Controls,
+    folder: Path,
+    pool: ClusterPool,
+    phases: Phases,
+    progress: Progress,
+    helped: bool,
 ) -> Executed:
     plan = prepared.plan
     try:
         before = _control(plan, controls)
         if isinstance(before, ReferenceRun):
             prepared = _settled(prepared, before, folder)
+        phases.begin("cluster", starting(plan.configuration))
         with borrowed(plan.configuration, pool, networks=networked(plan)) as cluster:
-            progress(f"{cluster.kind} cluster with {plan.configuration.nodes} nodes is up")
+            phases.begin("run", "running the job with its faults")
             directory = folder.absolute() / "storage"
             if plan.configuration.kept_in != "s3":
                 cluster.check_shared(str(directory))
             with storage_for(plan.configuration, directory, cluster.host) as storage:
                 events, helper = _run(prepared, before, folder, cluster, storage, progress, helped)
+            phases.begin("cleaning up", "cleaning up the cluster")
+        phases.begin("judging", "judging the history")
         executed = _judged(prepared.plan, events, controls, folder)
         return replace(executed, help=tuple(helper.given), stalled_s=helper.stalled_s) if helper else executed
     except ClusterError as error:

@@ -282,11 +282,11 @@ class LocalCluster(OwnNodes[NodeProcess]):
     def leftovers(self) -> list[str]:
         return self._view.leftovers(others=self._others)
 
-    def defects(self) -> list[str]:
+    def defects(self, *, but: frozenset[str] = frozenset()) -> list[str]:
         """Why the next run would not find this cluster as new: leftovers, and Ray's own detached helpers too (some
-        remember the last run), held resources, processes that lost their node, nodes on which Ray's view and the
-        book disagree."""
-        return self._view.leftovers(but=frozenset()) + self._view.in_use() + self._strays() + self._disagreements()
+        remember the last run) save for the classes in `but`, held resources, processes that lost their node, nodes on
+        which Ray's view and the book disagree."""
+        return self._view.leftovers(but=but) + self._view.in_use() + self._strays() + self._disagreements()
 
     def _strays(self) -> list[str]:
         among = marked.living()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.processes.pool import ProcessPool
 from shaketable.clusters.protocol import ClusterError, Shape
+from shaketable.clusters.view import RAYS_OWN
 
 # needs the extra `kubernetes`
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class ClusterPool:
         self._idle_limit = idle_limit
         self._lock = threading.Lock()
         self._idle: list[LocalCluster] = []
+        # on which Ray's own helpers have seen faults
+        self._hurt: set[LocalCluster] = set()
         self._closed = False
         # those without Ray
         self.processes = ProcessPool()
@@ -67,7 +70,12 @@ class ClusterPool:
             return self._of_containers.setdefault((image, folders), ClusterPool(start, idle_limit=self._idle_limit))
 
     @contextmanager
-    def borrow(self, shape: Shape) -> Iterator[LocalCluster]:
+    def borrow(self, shape: Shape, *, faultless: bool = False) -> Iterator[LocalCluster]:
+        """`faultless`: nothing will be done to it but running a job. After that Ray's own detached helpers may stay for
+        the next run, as on any cluster that has had a job before: Ray Train leaves one behind each time. After a run
+        with faults, which a helper may remember, such a cluster is lent for a run without faults only."""
+        if not faultless:
+            self._close_hurt()
         cluster = self._reused(shape) or self._start(shape)
         returned = False
         try:
@@ -75,7 +83,7 @@ class ClusterPool:
             returned = True
         finally:
             # After an error nobody knows what the cluster went through.
-            if not (returned and shape.plain and self._take_back(cluster)):
+            if not (returned and shape.plain and self._take_back(cluster, faultless)):
                 cluster.close()
 
     # -- taking
@@ -103,14 +111,27 @@ class ClusterPool:
 
     # -- giving back
 
-    def _take_back(self, cluster: LocalCluster) -> bool:
-        if not _becomes_clean(cluster):
+    def _take_back(self, cluster: LocalCluster, faultless: bool) -> bool:
+        # most helpers are gone within a second
+        hurt = not faultless and not _becomes_clean(cluster)
+        if (hurt or faultless) and not _becomes_clean(cluster, RAYS_OWN):
             return False
         with self._lock:
+            if hurt:
+                self._hurt.add(cluster)
             room = not self._closed and len(self._idle) < self._idle_limit
             if room:
                 self._idle.append(cluster)
             return room
+
+    def _close_hurt(self) -> None:
+        """Those that are idle: they will not do for a run with faults."""
+        with self._lock:
+            hurt = [one for one in self._idle if one in self._hurt]
+            self._idle = [one for one in self._idle if one not in self._hurt]
+            self._hurt.difference_update(hurt)
+        for cluster in hurt:
+            cluster.close()
 
     def close(self) -> None:
         with self._lock:
@@ -141,11 +162,12 @@ class ClusterPool:
         self.close()
 
 
-def _becomes_clean(cluster: LocalCluster) -> bool:
-    """Whether within `BECOMES_CLEAN_S` nothing is left to hold against it. False too when it does not even answer."""
+def _becomes_clean(cluster: LocalCluster, helpers: frozenset[str] = frozenset()) -> bool:
+    """Whether within `BECOMES_CLEAN_S` nothing is left to hold against it, but `helpers`. False too when it does not
+    even answer."""
     deadline = time.monotonic() + BECOMES_CLEAN_S
     try:
-        while cluster.defects():
+        while cluster.defects(but=helpers):
             if time.monotonic() > deadline:
                 return False
             time.sleep(LOOK_S)
@@ -159,7 +181,8 @@ def _made_ready(cluster: LocalCluster, shape: Shape) -> bool:
         _resize(cluster, shape.nodes)
     except ClusterError:
         return False
-    return _becomes_clean(cluster) and len(cluster.nodes()) == shape.nodes
+    # whether a helper may be there was asked when it was taken back
+    return _becomes_clean(cluster, RAYS_OWN) and len(cluster.nodes()) == shape.nodes
 
 
 def _resize(cluster: LocalCluster, wanted: int) -> None:

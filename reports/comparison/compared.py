@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from shaketable.reports.comparison.chance import NEW, OLD, Estimate, Pass, chances, least_chance, middle, ratio
 from shaketable.reports.results import Result, Run
@@ -42,7 +42,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class VerdictChange:
-    """`old` and `new` in words, such as `4 PASS, 1 FAIL`. `worse`: it passed each time, and does not now."""
+    """`old` and `new` in words, such as `4 PASS, 1 FAIL (durability)`. `worse`: it passed each time, and does not
+    now."""
 
     experiment: str
     old: str
@@ -142,16 +143,27 @@ def _side(run: Run) -> Side:
 
 
 def _verdict(name: str, old: Run, new: Run) -> VerdictChange | None:
-    before, after = (Counter(one.verdict for one in results_of(run, name)) for run in (old, new))
+    """Another invariant that is red is a change too."""
+    before, after = (Counter(map(_told, results_of(run, name))) for run in (old, new))
     if set(before) == set(after):
         return None
-    worse = set(before) <= set(PASSED) and not set(after) <= set(PASSED)
+    worse = _all_passed(old, name) and not _all_passed(new, name)
     return VerdictChange(name, _counted(before), _counted(after), worse)
 
 
-def _counted(verdicts: Counter[Any]) -> str:
+def _told(result: Result) -> str:
+    """`FAIL (metrics-match)`: with what was red."""
+    red = [finding.invariant for finding in result.findings if finding.status == "FAIL"]
+    return f"FAIL ({', '.join(red)})" if result.verdict == "FAIL" and red else result.verdict
+
+
+def _all_passed(run: Run, name: str) -> bool:
+    return all(one.verdict in PASSED for one in results_of(run, name))
+
+
+def _counted(verdicts: Counter[str]) -> str:
     if sum(verdicts.values()) == 1:
-        return str(next(iter(verdicts)))
+        return next(iter(verdicts))
     return ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from shaketable.chaos.history.events import FaultHealed, FaultInjected, Stepped
 from shaketable.chaos.history.view import Attempt, History, report_index
+from shaketable.chaos.invariants.first_difference import Expected
 
 MOST_POINTS = 1000
 # of a metric that is a loss, most telling first
@@ -34,10 +35,12 @@ class Shade:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """`rate` in steps per second, `loss` as it was reported under the name `loss_name`; empty: there is none."""
+    """`rate` in steps per second, `loss` as it was reported under the name `loss_name`; empty: there is none.
+    `expected`: the baseline's loss at the same steps, which has a point wherever `loss` has one, or none at all."""
 
     rate: tuple[Point, ...]
     loss: tuple[Point, ...]
+    expected: tuple[Point, ...]
     loss_name: str
     shades: tuple[Shade, ...]
 
@@ -46,16 +49,28 @@ def series(history: History) -> Series:
     zero_s = min((event.at_s for event in history.events), default=0.0)
     name = _loss_name(history)
     courses = [(attempt, done(attempt)) for attempt in history.attempts]
+    baseline = Expected(history.controls[0]) if history.controls else None
     rate: list[Point] = []
     loss: list[Point] = []
+    expected: list[Point] = []
     for attempt, steps in courses:
         gap = _gap(attempt, steps, zero_s)
         rate += [*_rate(steps, zero_s), gap]
-        loss += [*_loss(attempt, name, zero_s), gap]
+        told = _reporting(attempt, name)
+        loss += [*((step.at_s - zero_s, _number(step.metrics, name)) for step in told), gap]
+        if baseline is not None:
+            expected += [*((step.at_s - zero_s, _number(baseline.at(step), name)) for step in told), gap]
     drawn = any(value is not None for _, value in loss)
+    known = any(value is not None for _, value in expected)
     first = [(attempt.begin_s, steps[0][1]) for attempt, steps in courses if steps]
     shades = tuple(_shade(history, fault, first, zero_s) for fault in history.all(FaultInjected))
-    return Series(_thinned(rate), _thinned(loss) if drawn else (), name if drawn else "", shades)
+    return Series(
+        _thinned(rate, rate),
+        _thinned(loss, loss) if drawn else (),
+        _thinned(expected, loss) if drawn and known else (),
+        name if drawn else "",
+        shades,
+    )
 
 
 def done(attempt: Attempt) -> list[Done]:
@@ -76,13 +91,13 @@ def _gap(attempt: Attempt, steps: Sequence[Done], zero_s: float) -> Point:
     return last_s - zero_s + 1e-6, None
 
 
-def _loss(attempt: Attempt, name: str, zero_s: float) -> Iterator[Point]:
-    """Of the lowest rank that reports it."""
+def _reporting(attempt: Attempt, name: str) -> list[Stepped]:
+    """The steps of the lowest rank that reports that metric."""
     for rank in sorted(attempt.steps):
         told = [step for step in attempt.steps[rank] if _number(step.metrics, name) is not None]
         if told:
-            yield from ((step.at_s - zero_s, _number(step.metrics, name)) for step in told)
-            return
+            return told
+    return []
 
 
 def _loss_name(history: History) -> str:
@@ -107,8 +122,8 @@ def _shade(history: History, fault: FaultInjected, first: Sequence[tuple[float, 
     return Shade(fault.at_s - zero_s, min(ends, default=fault.at_s) - zero_s, fault.name)
 
 
-def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Every n-th, and every gap."""
+def _thinned(points: Sequence[Point], by: Sequence[Point]) -> tuple[Point, ...]:
+    """Every n-th, and every gap of the line `by`, which has the same seconds."""
     every = -(-len(points) // MOST_POINTS) or 1
-    kept = (point for number, point in enumerate(points) if number % every == 0 or point[1] is None)
+    kept = [point for number, point in enumerate(points) if number % every == 0 or by[number][1] is None]
     return tuple((round(at_s, 4), value if value is None else float(f"{value:.5g}")) for at_s, value in kept)

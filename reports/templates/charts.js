@@ -1,20 +1,21 @@
 "use strict";
-// Step rate and loss over time, by uPlot, below the time line and on its axis; the stretches of faults are shaded.
+// Step rate and loss over time, by uPlot, below the time line and on its axis; the stretches of faults are shaded. Behind
+// the loss is that of the run without faults at the same steps.
 function charts(holder, timeline) {
   const told = JSON.parse(holder.dataset.series);
   const all = [
-    ["step rate", told.rate, "steps/s", "--info"],
-    [told.lossName, told.loss, told.lossName, "--violet"],
+    ["step rate", told.rate, "steps/s", "--info", []],
+    [told.lossName, told.loss, told.lossName, "--violet", told.expected],
   ];
   const drawn = all.filter(([, points]) => points.some(([, value]) => value !== null));
-  const plots = drawn.map(([title, points, label, colour]) => {
+  const plots = drawn.map(([title, points, label, colour, behind]) => {
     const figure = document.createElement("figure");
     figure.className = "chart";
     const caption = document.createElement("figcaption");
     caption.textContent = title;
     figure.append(caption);
     holder.append(figure);
-    return plot(figure, points, label, colour, told.shades, timeline);
+    return plot(figure, points, behind, label, colour, told.shades, timeline);
   });
   return {
     follow() {
@@ -34,9 +35,11 @@ function colourOf(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function plot(figure, points, label, colour, shades, timeline) {
+function plot(figure, points, behind, label, colour, shades, timeline) {
   const soft = () => colourOf("--soft"), line = { stroke: () => colourOf("--line"), width: 1 };
   const axis = { stroke: soft, grid: line, ticks: { ...line, size: 4 }, font: "11px system-ui, sans-serif" };
+  // painted first
+  const usual = { label: "without faults", stroke: soft, width: 4, alpha: 0.6, points: { show: false }, spanGaps: false };
   const options = {
     width: timeline.width,
     height: CHART_HEIGHT,
@@ -50,6 +53,7 @@ function plot(figure, points, label, colour, shades, timeline) {
     ],
     series: [
       { label: "at", value: (_, second) => second === null ? "–" : `${second.toFixed(3)} s` },
+      ...(behind.length ? [usual] : []),
       { label, stroke: () => colourOf(colour), width: 1.5, points: { show: true, size: 3 }, spanGaps: false },
     ],
     hooks: {
@@ -63,7 +67,7 @@ function plot(figure, points, label, colour, shades, timeline) {
       }],
     },
   };
-  const data = [points.map(([second]) => second), points.map(([, value]) => value)];
+  const data = [points.map(([second]) => second), ...(behind.length ? [behind] : []), points.map(([, value]) => value)];
   const one = new uPlot(options, data, figure);
   one.setScale("x", { min: timeline.from, max: timeline.to });
   return one;

@@ -44,6 +44,7 @@ def examine() -> list[Check]:
     checks: list[Callable[[], Iterator[Check]]] = [
         _python,
         _ray,
+        _compiled,
         _system,
         _cores,
         _memory,
@@ -72,6 +73,11 @@ def _ray() -> Iterator[Check]:
     problem = environment.ray_problem(version)
     seen = f"{version or 'not installed'} (supported: {environment.RAY_RANGE})"
     yield Check("ray", "wrong" if problem else "ok", seen, problem and environment.RAY_PIP)
+
+
+def _compiled() -> Iterator[Check]:
+    if why := environment.not_compiled():
+        yield Check("bytecode", "lacking", "Ray is not compiled", why)
 
 
 def _system() -> Iterator[Check]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
+import sys
 from importlib import metadata
+from pathlib import Path
 
 from shaketable.suites.gate.catalogue import UsageError
 
@@ -36,6 +39,19 @@ def ray_problem(version: str) -> str:
     if tuple(version.split(".")[:2]) != tuple(map(str, RAY_SERIES)):
         return f"Ray {version} is outside the supported range {RAY_RANGE}: {RAY_PIP}"
     return ""
+
+
+def not_compiled() -> str:
+    """Why each process of a cluster takes longer to start than it need, and what to do; empty: it does not."""
+    ray = importlib.util.find_spec("ray")
+    if not sys.dont_write_bytecode or ray is None or ray.origin is None:
+        return ""
+    if Path(importlib.util.cache_from_source(ray.origin)).exists():
+        return ""
+    return (
+        "PYTHONDONTWRITEBYTECODE is set and Ray is not compiled: each of its processes compiles it anew, so that a run"
+        f" takes two or three times as long; once run: {sys.executable} -m compileall -q {Path(ray.origin).parents[1]}"
+    )
 
 
 def machine_problem(error: BaseException | None) -> str:

@@ -126,7 +126,7 @@ def run_plan(trial: Trial, folder: Path, pool: ClusterPool, results: Path | None
     began_s = time.monotonic()
     with _broken_by(trial):
         executed = _executed(trial, folder, pool, results)
-    result = replace(_described(trial, folder, results), seconds=time.monotonic() - began_s)
+    result = replace(_described(trial, folder, results), seconds=time.monotonic() - began_s, took=dict(executed.took))
     result = judged(result, executed.judgement, executed.history, accounted)
     (folder / RESULT).write_bytes(dump(result))
     return result

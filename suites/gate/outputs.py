@@ -19,6 +19,7 @@ import msgspec
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.history import events
 from shaketable.chaos.history.recording import recordings
+from shaketable.chaos.run.phases import current
 from shaketable.chaos.subjects.recorded import read_record
 from shaketable.reports.console import shown
 from shaketable.reports.html import Page
@@ -182,8 +183,9 @@ def last_event(folder: Path) -> str:
     if (folder / CONTROL).exists():
         return f"baseline: {last_event(folder / CONTROL)}"
     try:
+        phase, since = current(folder)
         files = sorted((folder / "witness").glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
-        return _words(files[-1]) if files else "starting"
+        return _words(files[-1]) if files and files[-1].stat().st_mtime >= since else phase or "starting"
     except (OSError, msgspec.DecodeError):
         # a file that goes away or is written to under our eyes
         return ""

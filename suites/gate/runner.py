@@ -23,6 +23,7 @@ from typing import Any, TextIO
 import pytest
 
 from shaketable.chaos.errors import ChaosError
+from shaketable.chaos.run.phases import current
 from shaketable.reports import github
 from shaketable.reports import results as model
 from shaketable.reports.console import Console, canary_line, header, last_line, shown
@@ -30,7 +31,7 @@ from shaketable.reports.results import Run
 from shaketable.suites import mutants
 from shaketable.suites.gate import deviations, execution, on_pods
 from shaketable.suites.gate.catalogue import UsageError, select, suited
-from shaketable.suites.gate.environment import machine_problem, require_ray, version_of
+from shaketable.suites.gate.environment import machine_problem, not_compiled, require_ray, version_of
 from shaketable.suites.gate.execution import Trial
 from shaketable.suites.gate.outputs import ROOT, LiveReport, ResultsFolder, last_event, write_reports
 from shaketable.suites.gate.pytest_plugin import CHECKED, PROPERTY, Checked
@@ -105,6 +106,8 @@ def run(request: Request, out: TextIO, conclude: Conclude = lambda run, folder: 
     elif any(trial.configuration.attach for trial in everything):
         request = alone(request)
     notes += deviations.unrecorded(entries, variables, ray)
+    if any(trial.configuration.cluster == "local" for trial in everything) and (slow := not_compiled()):
+        notes.append(slow)
     folder = ResultsFolder.create(request.results, request.root)
     try:
         if pods and not on_pods.inside():
@@ -304,7 +307,14 @@ def _console(out: TextIO, trials: Sequence[Trial], folder: ResultsFolder, total:
     width = max((len(trial.label) for trial in trials), default=0)
     if out in (sys.__stdout__, sys.__stderr__):
         out = os.fdopen(os.dup(out.fileno()), "w", buffering=1, encoding="utf-8", errors="replace")
-    return Console(out, width, lambda name: last_event(folder.path / name), total=total, quiet=quiet)
+    return Console(
+        out,
+        width,
+        lambda name: last_event(folder.path / name),
+        lambda name: current(folder.path / name)[0],
+        total=total,
+        quiet=quiet,
+    )
 
 
 def _header(run: Run, trials: Sequence[Trial]) -> str:

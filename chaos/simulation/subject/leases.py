@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from shaketable.chaos.simulation.subject.driver import SimulatedDriver
 
 RETRY_AGENT_S = 1.0
+UNLUCKY_IN_A_ROW = 2
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class SimulatedLeases:
         self.units: dict[int, Unit] = {}
         self.peers: dict[int, SimulatedAgent] = {}
         self._next_agent = 1
+        # node id -> how often agents did not come up there since one has
+        self._failed_on: Counter[str] = Counter()
 
     def agents(self) -> list[SimulatedAgent]:
         """Every one that is there, heard or not."""
@@ -143,9 +147,10 @@ class SimulatedLeases:
         if node.state == "gone":
             # Ray says so when it knows, and looks for another place
             return
-        if node.sick or self.world.rng.random() < self.world.chance.agent:
+        if node.sick or self._unlucky(node):
             self.world.timeline.later(RETRY_AGENT_S, self._agent_up, number, generation, node)
             unit.failures += 1
+            self._failed_on[node.node_id] += 1
             self._driver.feed(ev.AgentFailed(number, "the actor died in its constructor"))
             return
         if any(agent.node is node and agent.alive and agent.number in self.peers for agent in unit.agents):
@@ -155,8 +160,13 @@ class SimulatedLeases:
         self.peers[agent.number] = agent
         unit.agents = [a for a in unit.agents if a.alive] + [agent]
         place = 0 if self.slices is None else unit.nodes.index(node)
-        unit.failures = 0
+        unit.failures = self._failed_on[node.node_id] = 0
         agent.say_ready(ev.AgentReady(agent.number, number, node.node_id, place))
+
+    def _unlucky(self, node: SimulatedNode) -> bool:
+        """Never three times in a row: such a node is avoided for a while, and no line of the history says why."""
+        chance = self.world.rng.random() < self.world.chance.agent
+        return chance and self._failed_on[node.node_id] < UNLUCKY_IN_A_ROW
 
     # ---- who is not heard any more
 

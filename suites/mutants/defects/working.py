@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
+import sys
 import time
 from typing import Any
 
@@ -77,3 +79,28 @@ def no_descriptor_above_1023(wire: Any) -> None:
 def only_utf_8_travels(messages: Any) -> None:
     """a worker whose error is not UTF-8 cannot tell it"""
     replace(messages, "encode", lambda original: lambda message: messages._encoder.encode(message))
+
+
+@defect(
+    "agent.worker", tests="runtime/test_runtime_without_ray.py::test_an_error_while_nobody_reads_the_output_is_no_hang"
+)
+def printed_before_it_is_told(worker: Any) -> None:
+    """a worker that fails prints its error before it tells it"""
+
+    def make(original: Any) -> Any:
+        def failed(ours: Any, error: BaseException, detail: str, **signs: bool) -> Any:
+            sys.stderr.write(worker.traced(error))
+            return original(ours, error, detail, **signs)
+
+        return failed
+
+    replace(worker, "_failed", make)
+
+
+@defect(
+    "agent.forkserver",
+    tests="runtime/test_forkserver.py::test_a_fork_server_that_stands_still_does_not_outlive_its_agent",
+)
+def guard_leaves_alone(forkserver: Any) -> None:
+    """the guard of a fork server goes with its agent, and leaves what is below it"""
+    replace(forkserver, "_leave", lambda original: lambda *_: os._exit(0))

@@ -33,12 +33,14 @@ from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 from shaketable.chaos.simulation import player
 from shaketable.chaos.simulation.player import Disturbances
 from shaketable.chaos.simulation.subject.driver import SimulatedDriver
+from shaketable.chaos.simulation.subject.leases import UNLUCKY_IN_A_ROW
 from shaketable.chaos.simulation.subject.run import SimulatedRun
 from shaketable.chaos.simulation.subject.world import Chance, Pace
 from shaketable.chaos.verdict.judge import judge
 from shaketable.clusters.simulated.cluster import MOST_DEAD, SimulatedCluster
 from shaketable.clusters.simulated.virtual_time import Timeline
 from shaketable.runtime.controller import events as ev
+from shaketable.runtime.controller.handlers import hosts
 from shaketable.suites.gate.catalogue import catalogue
 
 SIMULATED = [entry.path for entry in catalogue() if not player.not_simulated(load(entry.path).plan)]
@@ -249,6 +251,24 @@ def test_an_agent_that_is_lost_before_it_could_say_that_it_is_ready_is_started_a
     slow = Disturbances(pace=Pace(agent=(0.4, 0.4), message=(6.0, 6.0)))
     events = play(Plan("lost early", configuration, faults, Expect()), slow)
     assert [event.outcome for event in events if isinstance(event, RunEnded)] == ["finished"]
+
+
+def test_chance_alone_makes_no_node_one_that_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of chance the history has no line, so that grow-back would blame the run for the node it avoids."""
+    failed: list[ev.AgentFailed] = []
+    feed = SimulatedDriver.feed
+
+    def heard(driver: SimulatedDriver, event: ev.Event) -> None:
+        if isinstance(event, ev.AgentFailed):
+            failed.append(event)
+        feed(driver, event)
+
+    monkeypatch.setattr(SimulatedDriver, "feed", heard)
+    configuration = Configuration(cluster="simulated", nodes=2, num_workers=2)
+    events = play(Plan("always unlucky", configuration, (), Expect()), Disturbances(chance=Chance(agent=1.0)))
+    assert [event.outcome for event in events if isinstance(event, RunEnded)] == ["finished"]
+    assert len(failed) == 2 * UNLUCKY_IN_A_ROW
+    assert UNLUCKY_IN_A_ROW < hosts._TRIES_PER_NODE
 
 
 def test_a_driver_that_is_killed_in_the_middle_of_its_commands_does_none_of_the_rest() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shaketable.chaos.plan import Finding
 from shaketable.reports.comparison import words
 from shaketable.reports.comparison.aligned import aligned
 from shaketable.reports.comparison.chance import chances, least_chance, middle, ratio
@@ -151,9 +153,17 @@ def test_what_did_not_pass_is_not_measured_and_its_verdict_is_told() -> None:
     made = compare(repeated_runs.run(1, experiments=FEW), failed, max_slower=2.0)
     assert {change.experiment for change in made.changes} == {"node-sigkill"}
     assert [(one.experiment, one.old, one.new, one.worse) for one in made.verdicts] == [
-        ("worker-crash", "5 PASS", "5 FAIL", True)
+        ("worker-crash", "5 PASS", "5 FAIL (metrics-match)", True)
     ]
-    assert made.beyond == ("worker-crash: passed before, and now 5 FAIL",)
+    assert made.beyond == ("worker-crash: passed before, and now 5 FAIL (metrics-match)",)
+
+
+def test_another_invariant_that_is_red_is_a_change() -> None:
+    old, new = (repeated_runs.run(1, repeats=1, experiments=FEW, verdicts=dict.fromkeys(FEW, "FAIL")) for _ in range(2))
+    assert compare(old, new).verdicts == ()
+    first = replace(new.results[0], findings=(Finding("durability", "FAIL", "because"),))
+    [change] = compare(old, replace(new, results=(first, *new.results[1:]))).verdicts
+    assert (change.old, change.new, change.worse) == ("FAIL (metrics-match)", "FAIL (durability)", False)
 
 
 # ---- the command ----
@@ -281,8 +291,10 @@ def test_a_red_run_and_the_green_one_after_it_are_shown_beside_each_other(tmp_pa
     for name, verdict in verdicts.items():
         run = repeated_runs.run(1, repeats=1, experiments={"worker-crash": 0.5}, verdicts={"worker-crash": verdict})
         recorded.write(repeated_runs.write(run, tmp_path / name) / "worker-crash-1", recorded.worker_crash())
-    done = called("compare", tmp_path / "old", tmp_path / "new", "--html", tmp_path / "page.html")
-    assert "verdict  worker-crash: FAIL, now PASS" in done.stdout
+    files = [tmp_path / "page.html", tmp_path / "comment.md"]
+    done = called("compare", tmp_path / "old", tmp_path / "new", "--html", files[0], "--markdown", files[1])
+    told = "worker-crash: FAIL (metrics-match), now PASS"
+    assert f"verdict  {told}" in done.stdout and all(told in file.read_text() for file in files)
     assert "new / old" not in done.stdout
     said = "1 verdict changed; no figure to compare: only results that passed in both are measured"
     assert done.stdout.splitlines()[-1] == said

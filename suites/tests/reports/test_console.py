@@ -9,12 +9,13 @@ import re
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shaketable.chaos.injection.triggers import STATES
-from shaketable.reports.console import Console
+from shaketable.reports.console import Console, detail_lines
 from shaketable.reports.results import Result
 from shaketable.runtime.controller.table import State
 from shaketable.suites.tests.rigs.calling import called
@@ -113,6 +114,21 @@ def test_without_a_terminal_a_line_says_from_time_to_time_how_far_it_is() -> Non
     line = next(line for line in told.getvalue().splitlines() if "node-frozen" in line)
     assert re.fullmatch(r"  progress   1 of 22, about \S+ s left; node-frozen \d+ s controller RUNNING", line), line
     assert "\x1b" not in told.getvalue()
+
+
+def test_where_one_experiment_runs_without_a_terminal_each_of_its_phases_is_told_once_and_soon() -> None:
+    phases = iter(["starting a cluster", "starting a cluster", "running the job"])
+    told = Told("running the job")
+    with Console(told, 12, phase=lambda name: next(phases, "running the job"), total=1) as console:
+        console.started("worker-crash")
+        assert told.seen.wait(DEADLINE_S)
+    assert told.getvalue().splitlines() == ["  progress   starting a cluster", "  progress   running the job"]
+
+
+def test_how_long_each_part_took_is_told_of_a_job_that_had_a_baseline() -> None:
+    took = {"cluster": 6.04, "baseline": 12.0, "run": 20.5}
+    assert detail_lines(replace(passed("a"), took=took)) == ["  took       cluster 6.0 s, baseline 12.0 s, run 20.5 s"]
+    assert detail_lines(replace(passed("a"), took={"run": 20.5})) == []
 
 
 def test_a_quiet_console_says_nothing_of_its_progress() -> None:

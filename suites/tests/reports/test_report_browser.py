@@ -223,6 +223,8 @@ def test_step_rate_and_loss_are_plotted_with_the_faults_shaded(opened: Any) -> N
         f"#{BROKEN} .charts canvas",
     )
     assert painted > 500
+    labels = [label.text for label in all_of(opened, f"#{BROKEN} .chart .u-label")]
+    assert labels == ["at", "steps/s", "at", "without faults", "loss"]
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen_and_no_name_leaves_the_picture(opened: Any, page: str) -> None:

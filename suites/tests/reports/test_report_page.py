@@ -124,6 +124,27 @@ def test_the_loss_is_plotted_where_the_job_reports_one() -> None:
     assert plotted.loss[0][1] == 1.0 and plotted.loss[1][1] == 0.5
 
 
+def test_the_loss_of_the_baseline_is_plotted_at_the_seconds_of_the_same_steps() -> None:
+    events = [
+        msgspec.structs.replace(event, metrics={"loss": 1 / event.step + (event.attempt == 2)})
+        if isinstance(event, h.Stepped)
+        else event
+        for event in recorded.worker_crash()
+    ]
+    steps = sorted({event.step for event in events if isinstance(event, h.Stepped)})
+    told = {0: [h.ToldMetrics(step, {"loss": 1 / step}) for step in steps[:-1]]}
+    plotted = series(History([*events, h.ReferenceRun(metrics={}, tolerance=0.0, reports=told)]))
+    assert [at_s for at_s, _ in plotted.expected] == [at_s for at_s, _ in plotted.loss]
+    apart = [
+        None if one is None or other is None else round(one - other)
+        for (_, one), (_, other) in zip(plotted.loss, plotted.expected, strict=True)
+    ]
+    gap = apart.index(None)
+    # up to the restart, from there on, and the last step, which the baseline does not have
+    assert set(apart[:gap]) == {0} and set(apart[gap + 1 : -2]) == {1} and apart[-2:] == [None, None]
+    assert series(History(events)).expected == ()
+
+
 def test_a_fault_is_shaded_until_the_run_trains_again() -> None:
     events = recorded.worker_crash()
     (shade,) = series(History(events)).shades

@@ -169,7 +169,7 @@ class PlainPool:
         self.released = 0
 
     @contextlib.contextmanager
-    def borrow(self, shape: Shape) -> Iterator[PlainCluster]:
+    def borrow(self, shape: Shape, *, faultless: bool = False) -> Iterator[PlainCluster]:
         with PlainCluster(shape.nodes) as cluster:
             try:
                 yield cluster

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from shaketable.chaos.plan import Finding
 from shaketable.chaos.verdict.recoveries import Recovery
 from shaketable.reports.goodput import PARTS, Goodput
 from shaketable.reports.results import Result, ResultVerdict, Run
@@ -48,10 +49,12 @@ def measured(back_s: Sequence[float], goodput: Sequence[float]) -> Run:
 
 
 def result(name: str, repeat: int, back_s: float, verdicts: Mapping[str, ResultVerdict], dice: random.Random) -> Result:
+    """One that fails does so by metrics-match."""
+    verdict = verdicts.get(name, "PASS")
     seconds = dict.fromkeys(PARTS, 0.0) | {"productive": 4 * dice.lognormvariate(0, 0.02), "restart": back_s}
     return Result(
         name=f"{name}-{repeat}",
-        verdict=verdicts.get(name, "PASS"),
+        verdict=verdict,
         reason="because",
         seconds=8.0,
         folder=f"{name}-{repeat}",
@@ -61,6 +64,7 @@ def result(name: str, repeat: int, back_s: float, verdicts: Mapping[str, ResultV
         recoveries=(Recovery(0, "sigkill_worker", back_s=back_s, steps_lost=1),),
         experiment=name,
         repeat=repeat,
+        findings=(Finding("metrics-match", "FAIL", "because"),) if verdict == "FAIL" else (),
     )
 
 

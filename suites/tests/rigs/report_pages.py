@@ -25,7 +25,8 @@ Played = tuple[str, str]
 
 
 def run_in(folder: Path, experiments: Sequence[Played], *, loss: bool = False) -> Path:
-    """The page of a run of `experiments`, with its histories beside it. `loss`: the job reports one."""
+    """The page of a run of `experiments`, with its histories beside it. `loss`: the job reports one, and did so without
+    faults."""
     results = tuple(_played(folder, name, mutant, loss) for name, mutant in experiments)
     run = Run("0.1.0", "2.60.0", 7, "2026-11-22T03:12:00+00:00", sum(each.seconds for each in results), results)
     report = LiveReport.of(run, folder)
@@ -37,6 +38,8 @@ def _played(folder: Path, name: str, mutant: str, loss: bool) -> Result:
     plan = load(EXPERIMENTS / f"{name}.yaml", {"cluster": "simulated"}).plan
     with patches.applied(mutant):
         events = [_with_loss(event) if loss else event for event in player.play(plan, arm(plan)).events]
+    if loss:
+        events.append(_baseline(events))
     here = folder / name
     here.mkdir(parents=True)
     (here / "history.jsonl").write_bytes(b"".join(map(h.encode, events)))
@@ -53,6 +56,17 @@ def _played(folder: Path, name: str, mutant: str, loss: bool) -> Result:
         + (f" --mutant {mutant}" if mutant else ""),
     )
     return execution.judged(told, judge(history), history, goodput)
+
+
+def _baseline(events: Sequence[h.AnyEvent]) -> h.ReferenceRun:
+    """In which every step had the same loss."""
+    steps = [event for event in events if isinstance(event, h.Stepped) and event.metrics]
+    reports = {
+        rank: [h.ToldMetrics(number, metrics) for number, metrics in sorted(told.items())]
+        for rank in {step.rank for step in steps}
+        if (told := {step.step: step.metrics or {} for step in steps if step.rank == rank})
+    }
+    return h.ReferenceRun(at_s=events[-1].at_s, metrics={}, tolerance=0.0, reports=reports)
 
 
 def _with_loss(event: h.AnyEvent) -> h.AnyEvent:

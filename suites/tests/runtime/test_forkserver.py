@@ -46,7 +46,9 @@ def function(target=target, finish=finish):
     train()
 
 ours, theirs = wire.pair()
-command = [sys.executable, "-m", "shaketable.runtime.agent.forkserver", str(theirs.fileno()), str(os.getpid())]
+# imported, not run as the main module, so that a mutant can be planted in it
+main = "from shaketable.runtime.agent import forkserver; forkserver.main()"
+command = [sys.executable, "-c", main, str(theirs.fileno()), str(os.getpid())]
 server = subprocess.Popen(command, pass_fds=[theirs.fileno()])
 theirs.close()
 forks = Channel(ours)

@@ -285,9 +285,9 @@ def test_a_function_that_cannot_be_loaded_in_a_worker_fails_at_once(tmp_path: Pa
     assert len(failed.value.attempts) == 1 and time.monotonic() - began_s < 30
 
 
-def fails_of(function: Any, folder: Path) -> str:
+def fails_of(function: Any, folder: Path, **changed: Any) -> str:
     with pytest.raises(TrainingFailedError) as failed:
-        fit(function, folder)
+        fit(function, folder, **changed)
     (attempt,) = failed.value.attempts
     assert attempt.cause == "worker_error", attempt
     return str(attempt.detail)
@@ -338,9 +338,8 @@ def test_an_error_while_nobody_reads_the_output_is_no_hang(tmp_path: Path) -> No
         train.pipe = read
         raise ValueError("the cause")
 
-    began_s = time.monotonic()
-    assert "ValueError: the cause" in fails_of(train, tmp_path)
-    assert time.monotonic() - began_s < 30
+    # it would be that attempt's cause
+    assert "ValueError: the cause" in fails_of(train, tmp_path, hang_timeout_s=20.0, first_step_timeout_s=20.0)
 
 
 def test_a_forked_child_of_the_worker_cannot_report(tmp_path: Path) -> None:

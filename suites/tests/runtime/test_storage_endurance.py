@@ -218,7 +218,7 @@ def threads_of(executor: Executor) -> Iterator[None]:
 
 
 def turned_until(executor: Executor, condition: Callable[[], object]) -> None:
-    """A controller that has not begun has no use for the news that its loop stood still, as it does on a busy machine."""
+    """A controller that has not begun has no use for the news that its loop stood still."""
     deadline_s = time.monotonic() + WITHIN_S
     with patch.object(executor, "_check_gap"):
         while not condition():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import py_compile
 import re
 import subprocess
 import sys
@@ -226,3 +227,22 @@ def test_the_version_is_that_of_the_package_and_help_needs_neither_ray_nor_what_
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     heavy = {"ray", "torch", "hypothesis", "rich", "pytest", "chaoslib", "shaketable.chaos.simulation.player"}
     assert heavy & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "compiled", "slow"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_ray_that_each_process_would_compile_anew_is_named_with_the_remedy(
+    forbidden: bool, compiled: bool, slow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that forbids Python to keep what it has compiled, after an installation by uv."""
+    ray = tmp_path / "site/ray/__init__.py"
+    ray.parent.mkdir(parents=True)
+    ray.touch()
+    if compiled:
+        py_compile.compile(str(ray))
+    spec = importlib.util.spec_from_file_location("ray", ray)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
+    assert environment.not_compiled().endswith(f"-m compileall -q {tmp_path}/site") == slow
+    assert [check.status for check in doctor._compiled()] == ["lacking"] * slow

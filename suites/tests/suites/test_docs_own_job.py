@@ -22,7 +22,7 @@ def blocks(language: str) -> list[str]:
 
 def plain(text: str) -> list[str]:
     """Without what is said of the progress, and without numbers."""
-    lines = (re.sub(r"[\d.:T+-]*\d[\d.:T+-]*", "N", line) for line in text.strip().splitlines())
+    lines = (re.sub(r"[\d.:T+-]*\d[\d.:T+-]*(?:e-\d+)?", "N", line) for line in text.strip().splitlines())
     return [re.sub(r" +", " ", line).strip() for line in lines if not line.startswith("  progress")]
 
 

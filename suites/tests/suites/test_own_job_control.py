@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from shaketable.chaos.history import events as h
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.run import baseline, baseline_verdict
+from shaketable.chaos.run.phases import Phases, current
 from shaketable.suites.gate.outputs import last_event
 from shaketable.suites.tests.rigs.own_job_rig import LAUNCH, configured
 
@@ -123,7 +125,7 @@ def test_one_control_run_serves_every_experiment_of_an_invocation(
     def of(seed: int, number: int = 1) -> baseline.BaselineResult:
         # as in another process
         monkeypatch.setattr(baseline, "_remembered", {})
-        controls = baseline.Controls(tmp_path, tmp_path / str(seed), None, print)  # type: ignore[arg-type]
+        controls = baseline.Controls(tmp_path, tmp_path / str(seed), None, Phases(tmp_path))  # type: ignore[arg-type]
         made = dataclasses.replace(LAUNCH.configuration, seed=seed)
         assert controls.run(made, 9.0, number=number) == controls.run(made, 9.0, number=number)
         return controls.run(made, 9.0, number=number)
@@ -142,3 +144,20 @@ def test_while_the_control_run_goes_on_the_terminal_shows_it(tmp_path: Path) -> 
     with baseline._announced(experiment, place):
         assert last_event(experiment) == "baseline: stepped step 3 world_size 2 rank 0"
     assert last_event(experiment) == "starting"
+
+
+def test_until_anything_has_happened_the_terminal_says_what_is_waited_for(tmp_path: Path) -> None:
+    told: list[str] = []
+    phases = Phases(tmp_path, told.append)
+    phases.begin("cluster", "starting a local cluster of 3 nodes")
+    assert last_event(tmp_path) == current(tmp_path)[0] == "starting a local cluster of 3 nodes"
+    (tmp_path / "witness").mkdir()
+    driver = tmp_path / "witness/driver.jsonl"
+    driver.write_bytes(h.encode(h.StateChanged(term=1, state="RUNNING")))
+    assert last_event(tmp_path) == "controller RUNNING"
+    os.utime(driver, (0, 0))
+    assert last_event(tmp_path) == "starting a local cluster of 3 nodes"
+    phases.begin("run", "running the job")
+    phases.begin("cluster", "starting another one")
+    assert list(phases.end()) == ["cluster", "run"] and len(told) == 3
+    assert current(tmp_path)[0] == "" and [file.name for file in tmp_path.iterdir()] == ["witness"]

@@ -28,14 +28,24 @@ class Own(Story):
         self.key = key
 
     def control(
-        self, *steps: int, metrics: dict[str, Any] | None = None, worlds: Sequence[int] = (3,), tolerance: float = 0.0
+        self,
+        *steps: int,
+        metrics: dict[str, Any] | None = None,
+        worlds: Sequence[int] = (3,),
+        tolerance: float = 0.0,
+        losses: Sequence[float] = (),
     ) -> Own:
+        """`losses`: of every rank, at each of the steps."""
         said = h.ReferenceRun(
             metrics=metrics or {"loss": 0.5},
             tolerance=tolerance,
             world_sizes=list(worlds),
             steps=list(steps),
             commits=[1, 2],
+            reports={
+                rank: [h.ToldMetrics(step, {"loss": loss}) for step, loss in zip(steps, losses, strict=True)]
+                for rank in range(worlds[0] if losses else 0)
+            },
         )
         return self.say(said)
 
@@ -193,6 +203,51 @@ def test_metrics_are_compared_as_far_as_that_means_anything(
 ) -> None:
     finding = metrics_match(compared(loss, **more).history)
     assert finding.status == status and says in finding.reason
+
+
+def parted(*controls: Sequence[float], worlds: tuple[int, int] = (3, 3), tolerance: float = 0.0) -> Own:
+    """Without faults the loss is 0.9, 0.8, ... to 0.4 at step 6; here it stays at 0.6 from step 4 on."""
+    story = Own()
+    for losses in controls or ((0.9, 0.8, 0.7, 0.6, 0.5, 0.4),):
+        story.control(*range(1, 7), metrics={"loss": losses[-1]}, losses=losses, tolerance=tolerance)
+    story.launch().begin(worlds[0]).reports(1, first=1, loss=0.9).reports(2, first=2, commit=(2,), loss=0.8)
+    story.reports(3, first=3, loss=0.7).crash().begin(worlds[1])
+    story.reports(3, first=3, loss=0.7 + 1e-9)
+    return story.reports(4, 5, 6, first=4, loss=0.6).done()
+
+
+def test_metrics_that_differ_are_followed_to_the_first_report_that_does() -> None:
+    assert metrics_match(parted().history).reason == (
+        "loss is 0.6, in the baseline 0.4 (tolerance 0); the first report that differs is of rank 0 of attempt 1.2 at"
+        " step 5: loss 0.6, not 0.5; so do 5 of the 5 reports after it"
+    )
+
+
+def test_a_single_rank_that_parts_from_the_baseline_first_is_named() -> None:
+    events = parted().events
+    changed = change(events, h.Stepped, lambda e: (e.attempt, e.rank, e.step) == (2, 1, 4), metrics={"loss": 0.9})
+    reason = metrics_match(_told(changed).history).reason
+    assert "rank 1 of attempt 1.2 at step 4: loss 0.9, not 0.6; so do 6 of the 7 reports after it" in reason
+
+
+def test_in_another_world_only_rank_0_is_followed() -> None:
+    reason = metrics_match(parted(worlds=(3, 2), tolerance=1e-6).history).reason
+    assert "rank 0 of attempt 1.2 at step 5: loss 0.6, not 0.5; so do 1 of the 1 reports after it" in reason
+
+
+def test_a_metric_that_differs_without_faults_is_not_where_two_runs_part() -> None:
+    usual = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+    assert "first report" not in metrics_match(parted(usual, (0.9, 0.81, *usual[2:])).history).reason
+
+
+def test_reports_of_one_epoch_are_told_apart_by_their_number() -> None:
+    story = Own(key="epoch").control(0, 0, 1, 1, metrics={"loss": 0.2}, losses=(0.5, 0.4, 0.3, 0.2)).launch().begin()
+    for index, (step, loss) in enumerate([(0, 0.5), (0, 0.4), (1, 0.3)], 1):
+        story.reports(step, first=index, commit=(index,), loss=loss)
+    story.crash().begin().reports(1, first=4, loss=0.25).done()
+    assert (
+        "rank 0 of attempt 1.2 at step 1: loss 0.25, not 0.2; so do 2 of the 2" in metrics_match(story.history).reason
+    )
 
 
 @pytest.mark.parametrize(("loss", "status"), [(0.5, "PASS"), (0.6, "FAIL")])

@@ -13,6 +13,7 @@ from shaketable.chaos.experiment import file
 from shaketable.chaos.history.events import AnyEvent, ControlFailed, ReferenceRun, RunConfigured, WorkerFinished
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Judgement, Plan
 from shaketable.chaos.run import baseline, engine
+from shaketable.chaos.run.phases import Phases
 from shaketable.chaos.run.preparation import prepare
 from shaketable.clusters.local.pool import ClusterPool
 
@@ -86,7 +87,7 @@ def pool() -> Iterator[ClusterPool]:
 
 def refused(pool: ClusterPool, folder: Path, body: str, within_s: float = 120, **more: Any) -> ControlFailed:
     made = configured(folder, TRAINER + body, **more)
-    outcome = baseline.Controls(folder, folder, pool, print).run(made, within_s)
+    outcome = baseline.Controls(folder, folder, pool, Phases(folder, print)).run(made, within_s)
     assert isinstance(outcome, ControlFailed), outcome
     return outcome
 
