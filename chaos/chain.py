@@ -27,7 +27,8 @@ class ChainConfig:
     in every attempt; `sharded`: every rank checkpoints a shard, not rank 0 alone; `host`: what rank 0's collective
     binds to, "auto" for its node's own address, at which the other nodes reach it; `full_world`: in a smaller
     world a step takes `short_step_s`, as a fixed batch does on fewer machines, so that an experiment in which the
-    run shall grow lasts until it has grown, however slowly a node starts."""
+    run shall grow lasts until it has grown, however slowly a node starts; `return_on_notice`: once a notice asks for a
+    checkpoint it saves one and returns, although there are steps left."""
 
     steps: Count = 40
     step_s: Pause = 0.05
@@ -41,6 +42,7 @@ class ChainConfig:
     host: str = "auto"
     full_world: Count | None = None
     short_step_s: Pause = 0.5
+    return_on_notice: bool = False
 
     def pace_s(self, world_size: int) -> float:
         """How long a step takes in a world of that size."""

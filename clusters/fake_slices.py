@@ -98,6 +98,14 @@ def lacking(slices: Slices, number: int, count: int, there: Collection[int]) -> 
     return lacks[0]
 
 
+def again(slices: Slices, number: int, count: int, worker: int) -> FakeHost:
+    """The host with that worker id of slice `number` of `count`, whether there is one or not. Raises ClusterError."""
+    hosts = {host.worker: host for host in hosts_in(slices, number)} if number < count else {}
+    if worker not in hosts:
+        raise ClusterError(f"slice {number} has no host {worker}; there are slices 0 to {count - 1}")
+    return hosts[worker]
+
+
 def hosts_of(generation: str, topology: str, name: str, chips_per_host: int | None = None) -> list[FakeHost]:
     """By worker id. Raises ClusterError for a generation or topology that Ray does not know."""
     tpu = importlib.import_module("ray._private.accelerators.tpu")

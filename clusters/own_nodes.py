@@ -120,12 +120,14 @@ class OwnNodes(Generic[P]):
     def add_node(self) -> Node:
         return self._joined([self._start_worker()])[0]
 
-    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
+    def add_capacity(self, slice_: int | None = None, tier: str = "", host: int | None = None) -> list[Node]:
         slices = self.shape.slices
         if slices is None:
             return self._joined([self._start_worker(tier=tier)])
         if slice_ is None:
             return self._joined(self._start_slice(slices))
+        if host is not None:
+            return self._joined([self._start_worker(fake_slices.again(slices, slice_, self._slices, host))])
         there = {self._fakes[node.number].worker for node in self.nodes() if node.slice == slice_name(slice_)}
         return self._joined([self._start_worker(fake_slices.lacking(slices, slice_, self._slices, there))])
 

@@ -73,8 +73,9 @@ class Node:
 
 
 def hosts_of(nodes: Iterable[Node]) -> dict[tuple[int, int], int]:
-    """(slice, worker id) -> node number."""
-    return {node.host: node.number for node in nodes if node.host is not None}
+    """(slice, worker id) -> node number; of two with one worker id the first that was started."""
+    by_age = sorted(nodes, key=lambda node: node.number, reverse=True)
+    return {node.host: node.number for node in by_age if node.host is not None}
 
 
 class Cut(Protocol):
@@ -115,9 +116,9 @@ class Cluster(Protocol):
         """Start one more worker node and return once it is alive in Ray's own view."""
         ...
 
-    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
+    def add_capacity(self, slice_: int | None = None, tier: str = "", host: int | None = None) -> list[Node]:
         """One more node, of that tier where there are tiers; where there are TPU slices one more of those, or one of
-        the hosts that slice number `slice_` lacks."""
+        the hosts that slice number `slice_` lacks, or its host with that worker id once more."""
         ...
 
     def newcomers(self) -> list[Node]:

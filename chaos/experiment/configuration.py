@@ -125,11 +125,7 @@ def _check_subject(made: Configuration, where: str) -> None:
     """What only our own runtime has."""
     if made.subject == "bundled":
         return
-    for there, what in (
-        (made.storage == "s3", "storage: s3 is"),
-        (made.tiers, "tiers are"),
-        (made.topology, "TPU slices are"),
-    ):
+    for there, what in ((made.tiers, "tiers are"),):
         if there:
             raise ExperimentError(
                 f"{where}: {what} for subject: bundled, not {made.subject}; leave it out, or change the subject"

@@ -45,6 +45,7 @@ from shaketable.chaos.faults.unplug_node import UnplugNode
 from shaketable.chaos.faults.slow_network import SlowNetwork
 from shaketable.chaos.faults.oom_worker import OomWorker
 from shaketable.chaos.faults.fill_node_disk import FillNodeDisk
+from shaketable.chaos.faults.second_run import SecondRun
 # isort: on
 
 __all__ = ["FAULTS", "GROUP", "Fault", "Scene", "declared", "making_good"]

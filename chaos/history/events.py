@@ -376,6 +376,15 @@ class WorkerStarted(Event, frozen=True, kw_only=True, tag="worker_started"):
     megascale: dict[str, str] | None = None
 
 
+class RestoreStarted(Event, frozen=True, kw_only=True, tag="restore_started"):
+    """The job is about to read the checkpoint that it was given."""
+
+    term: int
+    attempt: int
+    rank: int
+    checkpoint: str
+
+
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
     """What the job found in the checkpoint it was given: the last step done and the digest after it (step 0
     and the digest of the empty chain when there was none)."""
@@ -471,6 +480,7 @@ AnyEvent = (
     | AttemptEnded
     | RunEnded
     | WorkerStarted
+    | RestoreStarted
     | Resumed
     | Stepped
     | UploadStarted

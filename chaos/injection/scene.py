@@ -14,11 +14,26 @@ if TYPE_CHECKING:
     from shaketable.chaos.storage.gateway import Gateway
 
 
+class OtherRun(Protocol):
+    """A run beside the one under test."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its driver; None: it runs."""
+        ...
+
+    def stop(self) -> None: ...
+
+
 class Drivers(Protocol):
     """Whoever starts the drivers of the run: the engine."""
 
     def start(self, changed: dict[str, Any]) -> int:
         """Launch the driver once more; returns its pid."""
+        ...
+
+    def beside(self, changed: dict[str, Any]) -> OtherRun:
+        """Launch another run of the same job."""
         ...
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shaketable.chaos.injection.scene import OtherRun
+
 if TYPE_CHECKING:
     from shaketable.chaos.storage.rules import Struck
     from shaketable.clusters.simulated.cluster import SimulatedCluster
@@ -84,6 +86,10 @@ class SimulatedScene(Protocol):
         ...
 
     def start_driver(self, changed: dict[str, Any]) -> int: ...
+
+    def start_beside(self, changed: dict[str, Any]) -> OtherRun:
+        """Another run of the same job on the cluster."""
+        ...
 
     def joined(self, node: SimulatedNode) -> None:
         """Say that this node was added."""

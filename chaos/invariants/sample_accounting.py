@@ -144,4 +144,7 @@ def _gap(history: History, planned: int) -> str | None:
             needed = done[0].first - 1
         if needed == 0:
             return None
+    last = max((steps[-1].step for attempt in history.attempts if (steps := attempt.steps.get(0))), default=0)
+    if last < planned:
+        return f"the run finished, but the last step that was done is {last} of {planned}"
     return f"no attempt did step {needed}, but the run finished with {planned} steps"

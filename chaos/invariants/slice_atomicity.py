@@ -43,7 +43,8 @@ def _wrong_workers(attempt: Attempt, hosts: int, configuration: Configuration) -
         if worker.pod_type.rpartition("-")[0] != generation:
             return f"has rank {worker.rank} on a host of slice {worker.slice}, which is {worker.pod_type or 'no TPU'}"
     names = {worker.rank: worker.slice for worker in workers}
-    return _wrong_order(workers, hosts) or _wrong_slices(names, hosts) or _wrong_megascale(workers, hosts)
+    # who is on two slices is not on the right hosts of one either
+    return _wrong_slices(names, hosts) or _wrong_order(workers, hosts) or _wrong_megascale(workers, hosts)
 
 
 def _wrong_members(attempt: Attempt, hosts: int, slices: Mapping[str, str]) -> str | None:

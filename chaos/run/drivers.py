@@ -21,6 +21,25 @@ from shaketable.chaos.redacting import redacted
 from shaketable.chaos.subjects.protocol import Launch, Subject
 
 GONE_WITHIN_S = 10.0
+# the name of a run beside the one under test, and of the folder that its driver and witnesses write to
+BESIDE = "beside"
+
+
+class RunBeside:
+    """It is nobody's concern but that of who started it: no history holds what it does."""
+
+    def __init__(self, drivers: Drivers, collector: Collector) -> None:
+        self._drivers, self._collector = drivers, collector
+        drivers.start({})
+
+    @property
+    def exit_code(self) -> int | None:
+        exited = [event for event in self._collector.snapshot() if isinstance(event, DriverExited)]
+        return exited[-1].code if exited else None
+
+    def stop(self) -> None:
+        self._drivers.kill()
+        self._collector.close()
 
 
 class Drivers:
@@ -57,6 +76,15 @@ class Drivers:
             self._waiters.append(waiter)
             waiter.start()
         return process.pid
+
+    def beside(self, changed: dict[str, Any]) -> RunBeside:
+        """Launch another run of the same job, with a driver and witnesses of its own."""
+        folder = self._folder / BESIDE
+        folder.mkdir()
+        collector = Collector(folder / "witness", self._launch.witness.host)
+        launch = replace(self._launch, name=BESIDE, witness=collector.config)
+        launch = replace(launch, configuration=replace(launch, changed=changed).effective)
+        return RunBeside(Drivers(self._subject, launch, folder, collector), collector)
 
     @property
     def running(self) -> bool:

@@ -37,6 +37,7 @@ from shaketable.chaos.history.events import (
 from shaketable.chaos.injection.life_cycle import Armed, planned
 from shaketable.chaos.plan import FaultPlan, Plan
 from shaketable.chaos.redacting import redacted
+from shaketable.chaos.simulation.beside import RunBeside
 from shaketable.chaos.simulation.injector import SimulatedInjector
 from shaketable.chaos.simulation.subject.agent import Worker
 from shaketable.chaos.simulation.subject.crashing import CrashPoints
@@ -132,7 +133,7 @@ class _Play:
         )
         self._timeline = self.run_under_test.timeline
         self.harness = Writer(self.run_under_test.world, "harness")
-        self._scene = RunScene(self.run_under_test, self.harness, self.start_driver)
+        self._scene = RunScene(self.run_under_test, self.harness, self.start_driver, self.start_beside)
         self._schedule.attach(self._scene)
         self.events: list[AnyEvent] = []
         self._late, self._inspecting = False, False
@@ -227,6 +228,9 @@ class _Play:
         driver = self.run_under_test.start_driver(changed)
         self.harness.say(DriverStarted, launch=driver.launch, pid=driver.pid, changed=redacted(changed))
         return driver.pid
+
+    def start_beside(self, changed: dict[str, Any]) -> RunBeside:
+        return RunBeside(self._plan.configuration, changed, self.run_under_test)
 
     def _exited(self, launch: int, code: int) -> None:
         self.harness.say(DriverExited, launch=launch, code=code)

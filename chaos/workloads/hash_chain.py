@@ -39,15 +39,18 @@ def run(raw: dict[str, Any], surroundings: Surroundings) -> None:
     term, attempt, rank, world_size, _ = surroundings.where()
     api = surroundings.api()
     sweep()
+    surroundings.restoring()
     step, digest = _resume(api, config)
     surroundings.emit(Resumed(term=term, attempt=attempt, rank=rank, step=step, digest=digest))
     host = surroundings.node_ip() if config.host == "auto" else config.host
     with join(rank, world_size, api.broadcast_from_rank_zero, host) as group:
         pace = _Pace(config.pace_s(world_size))
-        while step < config.steps:
+        leaves = False
+        while step < config.steps and not leaves:
             step += 1
+            leaves = config.return_on_notice and api.notice()
             digest = _step(step, digest, config, group, pace)
-            _report(step, digest, config, surroundings)
+            _report(step, digest, config, surroundings, leaves=leaves)
 
 
 def _resume(api: Api, config: ChainConfig) -> tuple[int, str]:
@@ -67,11 +70,11 @@ def _step(step: int, before: str, config: ChainConfig, group: Collective, pace: 
     return chain.combine(before, step, group.allgather(mine), config)
 
 
-def _report(step: int, digest: str, config: ChainConfig, surroundings: Surroundings) -> None:
+def _report(step: int, digest: str, config: ChainConfig, surroundings: Surroundings, *, leaves: bool) -> None:
     """Record first, then act: the wrapper around `report` counts on it."""
     _, _, rank, world_size, _ = surroundings.where()
     api = surroundings.api()
-    due = step % config.checkpoint_every == 0 or step == config.steps or api.checkpoint_requested()
+    due = step % config.checkpoint_every == 0 or step == config.steps or leaves or api.checkpoint_requested()
     gives = due and (rank == 0 or config.sharded)
     order = chain.batch(step, config)
     samples = [order[place] for place in chain.places(rank, world_size, config)]

@@ -103,6 +103,7 @@ class _Training:
         """Load what there is, and return the last step done."""
         step = 0
         weights, momentum = exact.beginning(self._config)
+        self._surroundings.restoring()
         checkpoint = self._surroundings.api().get_checkpoint()
         if checkpoint is None:
             self._weights, self._momentum = self._parts.spread(weights), self._parts.spread(momentum)

@@ -91,6 +91,7 @@ class _Training:
         import torch
 
         step = 0
+        self._surroundings.restoring()
         checkpoint = self._surroundings.api().get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as directory:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from shaketable.chaos.errors import ChaosError
-from shaketable.chaos.history.events import MOST_FILES, Event, Reported, Stepped, UploadStarted
+from shaketable.chaos.history.events import MOST_FILES, Event, Reported, RestoreStarted, Stepped, UploadStarted
 from shaketable.chaos.history.witness import Witness
 from shaketable.chaos.workloads import hanging
 
@@ -35,7 +35,8 @@ class Where(NamedTuple):
 
 class Api(Protocol):
     """The part of Ray Train's worker API that the bundled workloads use, and `checkpoint_requested()`, which is
-    always False on a subject that never asks."""
+    always False on a subject that never asks. `notice()`: what the subject offers to a function that shall save before
+    its node goes says that it is time; all ranks ask it at the same step."""
 
     @property
     def Checkpoint(self) -> Any: ...
@@ -43,6 +44,7 @@ class Api(Protocol):
     def get_checkpoint(self) -> Any: ...
     def get_context(self) -> Any: ...
     def checkpoint_requested(self) -> bool: ...
+    def notice(self) -> bool: ...
     def broadcast_from_rank_zero(self, data: Any) -> Any: ...
 
 
@@ -224,6 +226,14 @@ def emit(event: Event) -> None:
     """Record as this worker; does nothing where nobody listens."""
     if _current is not None:
         _current.emit(event)
+
+
+def restoring() -> None:
+    """The job is about to read the checkpoint that it was given, if it was given one."""
+    here = _active_witness()
+    if here.side.resume is not None:
+        term, attempt, rank, _, _ = here.side.where
+        here.emit(RestoreStarted(term=term, attempt=attempt, rank=rank, checkpoint=here.side.resume))
 
 
 def stepped(

@@ -143,7 +143,7 @@ class AttachedCluster:
     def add_node(self) -> Node:
         raise Unsupported(f"the harness adds no nodes to an existing cluster: {INSTEAD}")
 
-    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
+    def add_capacity(self, slice_: int | None = None, tier: str = "", host: int | None = None) -> list[Node]:
         return [self.add_node()]
 
     def pids(self, number: int) -> list[int]:

@@ -74,7 +74,7 @@ class KubeRayCluster(AttachedCluster):
     def add_node(self) -> Node:
         return self.add_capacity()[0]
 
-    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
+    def add_capacity(self, slice_: int | None = None, tier: str = "", host: int | None = None) -> list[Node]:
         """One more replica; back when Ray has it."""
         names = [group.labels.get(TIER_LABEL, "") for group in groups_of(self.shape)]
         if slice_ is not None or self.shape.slices is not None or tier not in names:

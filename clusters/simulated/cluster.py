@@ -107,10 +107,17 @@ class SimulatedCluster:
         )
         return sum(self.hosts for number in good.values() if number >= self.hosts)
 
-    def add_node(self, joined: Callable[[SimulatedNode], None], slice_: int | None = None, tier: str = "") -> None:
+    def add_node(
+        self,
+        joined: Callable[[SimulatedNode], None],
+        slice_: int | None = None,
+        tier: str = "",
+        host: int | None = None,
+    ) -> None:
         """One more group of hosts (one node where there are no slices); or, in slice number `slice_`, one host in the
-        place of the first that it lacks, of that one's tier if no other is named. `joined` is called for each."""
-        lost = None if slice_ is None else self._lacks(slice_)
+        place of the first that it lacks, of that one's tier if no other is named; or once more the one with that worker
+        id. `joined` is called for each."""
+        lost = None if slice_ is None else self._lacks(slice_) if host is None else self._last_at(slice_, host)
         if lost is not None:
             self._replaced.add(lost.number)
 
@@ -277,6 +284,15 @@ class SimulatedCluster:
         if lost is None:
             raise ClusterError(f"slice {group} lacks no host; there are slices 0 to {(self._places - 1) // self.hosts}")
         return lost
+
+    def _last_at(self, group: int, worker: int) -> SimulatedNode:
+        """The latest host with that worker id, whether it is still there or not."""
+        there = [n for n in self._nodes.values() if n.group == group and self._worker(n.place) == worker]
+        if not there:
+            raise ClusterError(
+                f"slice {group} has no host {worker}; there are slices 0 to {(self._places - 1) // self.hosts}"
+            )
+        return there[-1]
 
     def _label(self, node: SimulatedNode, kind: SliceKind) -> None:
         place = node.place

@@ -69,9 +69,12 @@ def freeze_node(target: Target, at: Trigger, until: Trigger | None = None) -> Fa
 def drain_node(target: Target, at: Trigger, deadline_s: float = 10.0) -> FaultPlan:
     """Announce that a node will be taken `deadline_s` from now."""
 
-def add_node(at: Trigger, slice: int | None = None, tier: str = "", count: int = 1) -> FaultPlan:
+def add_node(
+    at: Trigger, slice: int | None = None, tier: str = "", count: int = 1, host: int | None = None
+) -> FaultPlan:
     """Start one more worker node (or `count` of them), of a tier where the experiment has some; on TPU one more slice,
-    or, in slice number `slice` (from 0), one of the hosts that it lacks."""
+    or, in slice number `slice` (from 0), one of the hosts that it lacks, or the one with worker id `host`, although
+    there may be one."""
 
 def sigkill_driver(at: Trigger) -> FaultPlan:
     """Kill the driver."""
@@ -162,3 +165,7 @@ def oom_worker(target: Target, at: Trigger) -> FaultPlan:
 
 def fill_node_disk(target: Target, at: Trigger, until: Trigger | None = None) -> FaultPlan:
     """The disk of a node has no byte left; until `until`, or the end of the run."""
+
+def second_run(at: Trigger, changed: dict[str, Any] | None = None, until: Trigger | None = None) -> FaultPlan:
+    """Start another run of the same job on the same cluster, which has to finish too; `changed`: configuration that
+    differs in it."""

@@ -84,13 +84,17 @@ class WorkerGroup:
             self._report_all()
         if self._stuck() or self.busy or self._owing or self._done:
             return
-        if self._at >= self.world.chain.steps:
+        if self._at >= self.world.chain.steps or self._leaves():
             self._return()
             return
         self._since_s = self.world.timeline.now
         self._next = self._next_step()
         took = (self._next - self._at) * self._step_s
         self.world.timeline.later(took, self._reach, self._next, self._turn)
+
+    def _leaves(self) -> bool:
+        """The job returns once it has saved what a notice asked for (`return_on_notice`)."""
+        return self.world.chain.return_on_notice and any(worker.requested for worker in self.workers)
 
     def _stuck(self) -> bool:
         return self.broken or not self.stepping or bool(self._halted)

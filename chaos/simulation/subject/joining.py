@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shaketable.chaos import chain
 from shaketable.chaos.faults.disturbances import FailStart
-from shaketable.chaos.history.events import Resumed, WorkerStarted
+from shaketable.chaos.history.events import RestoreStarted, Resumed, WorkerStarted
 from shaketable.chaos.simulation.subject.agent import Worker
 from shaketable.chaos.simulation.subject.storage import NotRestored
 from shaketable.runtime.backends import jax
@@ -84,6 +84,9 @@ class Joining:
             pod_type=node.pod_type,
             megascale=self._megascale(fork.rank) if node.slice else None,
         )
+        if fork.resume is not None:
+            said = {"term": fork.term, "attempt": fork.attempt, "rank": fork.rank}
+            worker.writer.say(RestoreStarted, **said, checkpoint=fork.resume.checkpoint)
         took = self._world.draw(pace.enter) + (self._world.draw_slow(pace.restore) if fork.resume else 0.0)
         self._world.timeline.later(took, self._resume, worker)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shaketable.chaos.history.events import NodeJoined
+from shaketable.chaos.injection.scene import OtherRun
 from shaketable.chaos.simulation.subject.agent import Worker
 from shaketable.chaos.simulation.subject.driver import SimulatedDriver
 from shaketable.chaos.simulation.subject.run import SimulatedRun
@@ -18,11 +19,12 @@ from shaketable.clusters.simulated.nodes import SimulatedNode
 
 @dataclass(frozen=True, slots=True)
 class RunScene:
-    """`start_driver` launches the driver once more and returns its pid."""
+    """`start_driver` launches the driver once more and returns its pid, `start_beside` another run."""
 
     run: SimulatedRun
     harness: Writer
     start_driver: Callable[[dict[str, Any]], int]
+    start_beside: Callable[[dict[str, Any]], OtherRun]
 
     @property
     def now_s(self) -> float:

@@ -18,6 +18,8 @@ class BundledApi:
     get_checkpoint = staticmethod(session.get_checkpoint)
     get_context = staticmethod(session.get_context)
     checkpoint_requested = staticmethod(session.checkpoint_requested)
+    # not get_preemption_info(), which two ranks may see at different steps
+    notice = staticmethod(session.checkpoint_requested)
     broadcast_from_rank_zero = staticmethod(session.broadcast_from_rank_zero)
 
 

@@ -16,6 +16,7 @@ from shaketable.chaos.history.witness import Witness, WitnessConfig
 from shaketable.chaos.plan import Configuration, Outcome
 from shaketable.chaos.subjects.jobs import Job, framework_of
 from shaketable.chaos.subjects.protocol import Launch
+from shaketable.chaos.subjects.ray_train.storage import given
 from shaketable.chaos.subjects.ray_train.subject import TERM_ENV
 from shaketable.chaos.subjects.witnessed import Witnessed
 
@@ -39,13 +40,13 @@ class RayTrainRun:
 
 def _trainer(launch: Launch, job: Job) -> Any:
     configuration = launch.effective
-    return _kind(job)(
+    return _kind(job, configuration)(
         Witnessed(job, "ray-train", launch.witness, configuration.step_key),
         train_loop_config=configuration.job_config,
         scaling_config=_scaling(configuration),
         run_config=RunConfig(
             name=launch.name,
-            storage_path=launch.storage_path,
+            **given(launch.storage_path),
             failure_config=FailureConfig(
                 max_failures=configuration.max_failures, max_preemption_failures=configuration.max_preemption_failures
             ),
@@ -54,19 +55,37 @@ def _trainer(launch: Launch, job: Job) -> Any:
     )
 
 
-def _kind(job: Job) -> Any:
-    if framework_of(job) != "torch":
-        return DataParallelTrainer
-    from ray.train.v2.torch.torch_trainer import TorchTrainer
+def _kind(job: Job, configuration: Configuration) -> Any:
+    match framework_of(job):
+        case "torch":
+            from ray.train.v2.torch.torch_trainer import TorchTrainer
 
-    return TorchTrainer
+            return TorchTrainer
+        case "jax" if configuration.topology:
+            from ray.train.v2.jax.jax_trainer import JaxTrainer
+
+            return JaxTrainer
+    return DataParallelTrainer
 
 
 def _scaling(configuration: Configuration) -> Any:
-    interval_s = configuration.elastic_resize_monitor_interval_s
-    if isinstance(configuration.num_workers, int):
-        return ScalingConfig(num_workers=configuration.num_workers)
-    return ScalingConfig(num_workers=configuration.num_workers, elastic_resize_monitor_interval_s=interval_s)
+    elastic: dict[str, Any] = {}
+    if not isinstance(configuration.num_workers, int):
+        elastic = {"elastic_resize_monitor_interval_s": configuration.elastic_resize_monitor_interval_s}
+    return ScalingConfig(num_workers=configuration.num_workers, **elastic, **_slices(configuration))
+
+
+def _slices(configuration: Configuration) -> dict[str, Any]:
+    """A worker takes the chips of its host. Ray Train takes a topology such as 2x4 for one host of eight, unless it is
+    told how many chips a worker has."""
+    if not configuration.topology:
+        return {}
+    return {
+        "use_tpu": True,
+        "topology": configuration.topology,
+        "accelerator_type": configuration.accelerator_type,
+        "resources_per_worker": {"TPU": configuration.chips_per_host},
+    }
 
 
 def run(launch: Launch, job: Job, witness: Witness) -> RayTrainRun:

@@ -20,6 +20,7 @@ from shaketable.chaos.job_kinds import is_command
 from shaketable.chaos.subjects.launching import start_command, start_driver
 from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed
 from shaketable.chaos.subjects.protocol import Launch
+from shaketable.chaos.subjects.ray_train.storage import readable
 
 OBSERVER = "shaketable.chaos.subjects.ray_train.callbacks.Observer"
 # a callback's constructor gets no arguments
@@ -60,20 +61,21 @@ class RayTrain:
         return []
 
     def probe_checkpoints(self, events: Sequence[AnyEvent], storage_path: str, name: str) -> list[CheckpointProbed]:
-        run, digests = Path(storage_path) / name, has_digests(events)
-        listed = _listed(run)
-        return [
-            probed(commit, run / commit.checkpoint, digests=digests)
-            if commit.checkpoint in listed
-            else broken(commit, f"{SNAPSHOT} does not list it")
-            for commit in committed(events)
-        ]
+        digests = has_digests(events)
+        with readable(storage_path, name) as run:
+            listed = _listed(run)
+            return [
+                probed(commit, run / commit.checkpoint, digests=digests)
+                if commit.checkpoint in listed
+                else broken(commit, f"{SNAPSHOT} does not list it")
+                for commit in committed(events)
+            ]
 
     def files_left(self, storage_path: str, name: str) -> list[str]:
-        run = Path(storage_path) / name
-        known = {SNAPSHOT, MARKER, RECORDING, *_listed(run)}
-        left = sorted(path for path in run.iterdir() if path.name not in known) if run.is_dir() else []
-        return [f"{path.name}: not in the snapshot, never removed" for path in left]
+        with readable(storage_path, name) as run:
+            known = {SNAPSHOT, MARKER, RECORDING, *_listed(run)}
+            left = sorted(path.name for path in run.iterdir() if path.name not in known) if run.is_dir() else []
+        return [f"{name}: not in the snapshot, never removed" for name in left]
 
 
 def environment() -> dict[str, str]:

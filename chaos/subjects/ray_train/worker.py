@@ -57,6 +57,9 @@ class RayTrainApi:
         # Ray Train never asks for one
         return False
 
+    def notice(self) -> bool:
+        return ray.train.get_preemption_info() is not None
+
 
 class RayTrainSide:
     def __init__(self, placement: Placement) -> None:

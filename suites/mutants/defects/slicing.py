@@ -60,6 +60,12 @@ def head_only_match(slices: Any) -> None:
     _also_count(slices, lambda group, shape: any(host.worker == "0" for host in group))
 
 
+@defect("tpu.slices", ATOMIC, LIVE, GROWS, on_slices=True)
+def worker_ids_ignored(slices: Any) -> None:
+    """a slice counts if it has as many hosts as it should, whatever their worker ids"""
+    _also_count(slices, lambda group, shape: len(group) == shape.hosts)
+
+
 @defect("tpu.slices", LIVE, GROWS, on_slices=True)
 def busy_slice_counted(slices: Any) -> None:
     """a slice counts although somebody else holds chips of it"""

@@ -73,6 +73,7 @@ FAULT_PLANS = {
     "lose_log": FaultPlan("lose_log", None, AT),
     "damage_checkpoint": FaultPlan("damage_checkpoint", None, AT),
     "reached": FaultPlan("reached", None, AT),
+    "second_run": FaultPlan("second_run", None, AT, {"changed": {"num_workers": 1}}),
 }
 # By the job itself, which these processes do not run.
 ASKED_BY_FILE = {"raise_in_worker", "hang_worker", "slow_worker"}
@@ -80,6 +81,18 @@ ASKED_BY_FILE = {"raise_in_worker", "hang_worker", "slow_worker"}
 BELOW_RAYLET = {"sigkill_agent"}
 # Done to the machine of a node: test_faults_apart.py, and what takes a container's limits, test_containers.py.
 APART = {name for name, fault in FAULTS.items() if fault.apart}
+
+
+class Beside:
+    """A run that is over in a moment, with this code."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.exit_code: int | None = None
+        self._over = threading.Timer(0.1, setattr, (self, "exit_code", code))
+        self._over.start()
+
+    def stop(self) -> None:
+        self._over.join()
 
 
 class Stage:
@@ -92,6 +105,7 @@ class Stage:
         self._pids = [worker.pid for worker in self.workers]
         self.driver = driver or sleeper()
         self.started: list[subprocess.Popen[bytes]] = []
+        self.beside_ends_with = 0
         self.storage = folder / "storage" / "run"
         self.gateway = Gateway("http://127.0.0.1:9").__enter__()
         self._over = threading.Event()
@@ -102,6 +116,9 @@ class Stage:
     def start(self, changed: dict[str, Any]) -> int:
         self.started.append(sleeper())
         return self.started[-1].pid
+
+    def beside(self, changed: dict[str, Any]) -> Beside:
+        return Beside(self.beside_ends_with)
 
     def _ask(self) -> None:
         """The run, as its storage knows it."""
@@ -228,6 +245,15 @@ def test_a_fault_whose_inject_does_nothing_is_missed(name: str, stage: Stage, mo
     (missed,) = only(events, FaultMissed)
     assert missed.reason == "no evidence that it landed within 0.3 s"
     assert not only(events, FaultObserved) and not only(events, Healed)
+
+
+def test_a_second_run_that_ends_without_being_done_is_no_evidence(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.beside_ends_with = 1
+    monkeypatch.setattr(FAULTS["second_run"], "observe_within_s", 0.5)
+    (missed,) = only(stage.play(FAULT_PLANS["second_run"]), FaultMissed)
+    assert missed.reason == "no evidence that it landed within 0.5 s"
 
 
 def test_a_worker_is_asked_to_raise_by_a_file_and_answers_by_renaming_it(stage: Stage) -> None:

@@ -62,6 +62,11 @@ def wrong_result() -> Story:
     return story.finish(metrics={"step": 6, "digest": reference_digest(5, JOB)})
 
 
+def returned_early() -> Story:
+    """All ranks have returned from the function, which was not done."""
+    return Story().launch().attempt(2).steps(1, 4).finish()
+
+
 WRONG: list[tuple[Callable[[], Story], str]] = [
     (with_a_step_left_out, "rank 0 of attempt 1 took step 4 after step 2"),
     (doubled, "rank 0 of attempt 1 took step 2 after step 2"),
@@ -71,6 +76,7 @@ WRONG: list[tuple[Callable[[], Story], str]] = [
     (with_a_sample_left_out, "is missing"),
     (committed_without_rank_1, "committed, but only ranks [0] of 2 recorded it"),
     (resumed_too_late, "no attempt did step 3, but the run finished with 6"),
+    (returned_early, "the run finished, but the last step that was done is 4 of 6"),
     (wrong_result, "the run finished with digest"),
 ]
 

@@ -85,6 +85,8 @@ def test_it_does_not_apply_where_there_are_no_slices() -> None:
     ("change", "reason"),
     [
         (of_rank(1, slice="s01"), "has ranks 0 to 1 on slices s00, s01"),
+        # which says more than that neither is in its place
+        (of_rank(1, slice="s01", host="0"), "has ranks 0 to 1 on slices s00, s01"),
         (of_rank(0, host="1"), "has rank 0 on worker 1 of slice s00, not on 0"),
         (of_rank(2, topology="1x8"), "has rank 2 on a host of s01, topology '1x8'"),
         (of_rank(3, slice=""), "has rank 3 on a host of no slice, topology '2x4'"),

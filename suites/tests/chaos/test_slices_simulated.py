@@ -14,6 +14,7 @@ from shaketable import (
     add_node,
     after,
     drain_node,
+    event,
     node,
     rank,
     relaunch_driver,
@@ -26,9 +27,18 @@ from shaketable import (
     step,
     tpu_slice,
 )
+from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.exploration.draw import SLICES_EVERY, draw, explore_one
 from shaketable.chaos.exploration.shrink import shrink_violation
-from shaketable.chaos.history.events import AnyEvent, FaultInjected, LogRecord, NodeJoined, RunEnded, WorkerStarted
+from shaketable.chaos.history.events import (
+    AnyEvent,
+    AttemptStarted,
+    FaultInjected,
+    LogRecord,
+    NodeJoined,
+    RunEnded,
+    WorkerStarted,
+)
 from shaketable.chaos.plan import Configuration, FaultPlan
 from shaketable.chaos.simulation.subject.reservations import SliceReservations
 from shaketable.chaos.simulation.subject.run import SimulatedRun
@@ -341,3 +351,19 @@ def test_a_driver_that_is_stopped_reserves_no_slice_until_it_goes_on(monkeypatch
     driver.thaw()
     run.timeline.run(35.0, lambda: False)
     assert len({id(node.lease) for node in run.cluster.all_nodes() if node.lease is not None}) == 2
+
+
+# ---- a host that is there twice
+
+
+def test_of_two_hosts_with_one_worker_id_a_target_is_the_older_and_the_slice_counts_once_that_is_gone() -> None:
+    added = [add_node(slice=0, host=0, at=event("term_began")), add_node(slice=0, at=after(0))]
+    events = on("half", faults=[*added, sigkill_node(tpu_slice(0, host=0), at=after(1))], num_workers=4).events
+    (hit,) = (e for e in events if isinstance(e, FaultInjected) and e.name == "sigkill_node")
+    (started,) = (e for e in events if isinstance(e, AttemptStarted))
+    assert hit.nodes == [4] and started.at_s > hit.at_s
+
+
+def test_a_host_without_its_slice_is_refused() -> None:
+    with pytest.raises(ExperimentError, match=r"host 1: say of which slice, for example \{slice: 0, host: 1\}"):
+        on("half", faults=[add_node(host=1, at=step(1))])

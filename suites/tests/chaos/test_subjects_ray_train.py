@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import S3FileSystem
 from ray import cloudpickle
 from ray.exceptions import RayActorError
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError, WorkerHealthCheckFailedError
 from ray.train.v2._internal.execution.callback_manager import CallbackManager
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import ControllerError, PreemptionError, WorkerGroupError
 from ray.train.v2.api.preemption import PreemptionInfo
+from ray.train.v2.jax.jax_trainer import JaxTrainer
 
 from shaketable.chaos.history.events import (
     AnyEvent,
@@ -26,12 +29,15 @@ from shaketable.chaos.history.events import (
 )
 from shaketable.chaos.history.witness import WitnessConfig
 from shaketable.chaos.plan import Configuration
+from shaketable.chaos.storage import server
 from shaketable.chaos.subjects import Launch
 from shaketable.chaos.subjects.ray_train import driver
 from shaketable.chaos.subjects.ray_train.callbacks import Observer
 from shaketable.chaos.subjects.ray_train.causes import ending
 from shaketable.chaos.subjects.ray_train.past import past
+from shaketable.chaos.subjects.ray_train.storage import given
 from shaketable.chaos.subjects.ray_train.subject import PROFILE_ENV, SNAPSHOT, TERM_ENV, RayTrain, environment
+from shaketable.chaos.workloads.jax_sharded import jax_sharded
 from shaketable.suites.tests.rigs.subject_rig import pickled
 
 
@@ -43,10 +49,58 @@ def group(**failures: Exception) -> WorkerGroupError:
     return WorkerGroupError("text", {int(rank[1:]): error for rank, error in failures.items()})
 
 
-def test_how_many_checkpoints_are_kept_is_told_to_the_trainer(tmp_path: Path) -> None:
+def trainer(tmp_path: Path, storage: str = "", job: Any = print, **configuration: Any) -> Any:
+    """What the driver makes of this configuration."""
     witness = WitnessConfig(directory=str(tmp_path), host="127.0.0.1", port=9, secret="")
-    launch = Launch(Configuration(num_to_keep=2), "127.0.0.1:1", str(tmp_path), "run", witness, 1)
-    assert driver._trainer(launch, print).run_config.checkpoint_config.num_to_keep == 2
+    made = Configuration(subject="ray-train", **configuration)
+    return driver._trainer(Launch(made, "127.0.0.1:1", storage or str(tmp_path), "run", witness, 1), job)
+
+
+def test_how_many_checkpoints_are_kept_is_told_to_the_trainer(tmp_path: Path) -> None:
+    assert trainer(tmp_path, num_to_keep=2).run_config.checkpoint_config.num_to_keep == 2
+
+
+def test_on_slices_a_worker_takes_the_chips_of_its_host(tmp_path: Path) -> None:
+    asked = trainer(tmp_path, num_workers=(2, 4), topology="2x4", accelerator_type="TPU-V6E").scaling_config
+    assert (asked.use_tpu, asked.topology, asked.accelerator_type) == (True, "2x4", "TPU-V6E")
+    assert (asked.resources_per_worker, asked.num_workers) == ({"TPU": 4}, (2, 4))
+    assert trainer(tmp_path, num_workers=2).scaling_config.use_tpu is False
+
+
+def test_a_jax_job_on_slices_has_the_trainer_that_brings_its_processes_together(tmp_path: Path) -> None:
+    on_slices: dict[str, Any] = {"num_workers": 2, "topology": "2x4", "accelerator_type": "TPU-V6E"}
+    assert type(trainer(tmp_path, job=jax_sharded, **on_slices)) is JaxTrainer
+    assert type(trainer(tmp_path, job=jax_sharded)) is DataParallelTrainer
+
+
+def test_what_a_bucket_needs_goes_to_the_nodes_with_its_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in server.environment("http://127.0.0.1:9").items():
+        monkeypatch.setenv(name, value)
+    told = trainer(tmp_path, "s3://bucket/storage").run_config
+    assert told.storage_path == "bucket/storage" and isinstance(told.storage_filesystem, S3FileSystem)
+    options = told.storage_filesystem.__reduce__()[1][0]
+    assert (options["access_key"], options["endpoint_override"]) == ("shaketable", "http://127.0.0.1:9")
+    assert cloudpickle.loads(pickled(told.storage_filesystem)) == told.storage_filesystem
+
+
+def test_a_run_in_a_bucket_is_read_like_one_in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with server.s3_server() as endpoint:
+        for name, value in server.environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        server.make_bucket(endpoint, "bucket")
+        told = given("s3://bucket/storage")
+        system, run = told["storage_filesystem"], f"{told['storage_path']}/run"
+        listed = {"checkpoint_results": [{"checkpoint_dir_name": "checkpoint_1"}]}
+        for path, text in ((SNAPSHOT, json.dumps(listed)), ("checkpoint_1/state", "x"), ("checkpoint_2/state", "x")):
+            with system.open_output_stream(f"{run}/{path}") as file:
+                file.write(text.encode())
+        probed = RayTrain().probe_checkpoints([committed(1, 1)], "s3://bucket/storage", "run")
+        left = RayTrain().files_left("s3://bucket/storage", "run")
+        assert RayTrain().files_left("s3://bucket/storage", "another") == []
+    assert [(probe.checkpoint, probe.ok, probe.files) for probe in probed] == [("checkpoint_1", True, ["state"])]
+    assert left == ["checkpoint_2: not in the snapshot, never removed"]
 
 
 @pytest.mark.parametrize(

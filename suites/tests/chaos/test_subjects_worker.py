@@ -13,6 +13,7 @@ from ray import cloudpickle
 from shaketable.chaos.history.events import (
     AnyEvent,
     Reported,
+    RestoreStarted,
     Stepped,
     UploadStarted,
     WorkerFinished,
@@ -111,6 +112,16 @@ def test_a_job_that_testifies_its_own_step_is_not_recorded_for_again(config: Wit
 
     assert [(event.step, event.digest) for event in steps] == [(11, "abc"), (2, None)]
     assert [event.step for event in told(config) if isinstance(event, Reported)] == [11, 2]
+
+
+def restores(config: dict[str, Any]) -> None:
+    worker_api.restoring()
+    worker_api.api().get_checkpoint()
+
+
+def test_that_a_job_is_about_to_read_its_checkpoint_is_recorded_where_it_was_given_one(config: WitnessConfig) -> None:
+    Witnessed(restores, "rig", config)({})
+    assert [event.checkpoint for event in told(config) if isinstance(event, RestoreStarted)] == ["checkpoint-7"]
 
 
 def takes_nothing() -> None:

@@ -115,6 +115,13 @@ def test_checkpoints_come_every_n_steps_and_at_the_end_and_on_request(tmp_path: 
     assert [event.step for event in run.steps(1, 1) if event.checkpoint] == []
 
 
+def test_who_returns_at_a_notice_saves_before(tmp_path: Path) -> None:
+    run = rig(tmp_path, checkpoint_every=4, request_at=6, return_on_notice=True)
+    assert run.attempt(2) == [None] * 2
+    assert [event.step for event in run.steps(1, 0)] == [1, 2, 3, 4, 5, 6]
+    assert chain_checkpoint.read(run.commits[-1]).step == 6
+
+
 def test_a_sharded_checkpoint_is_written_by_all_and_read_at_another_size(tmp_path: Path) -> None:
     run = rig(tmp_path, sharded=True, stop_at=5)
     run.attempt(1)

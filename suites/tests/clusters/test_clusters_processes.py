@@ -15,7 +15,7 @@ import pytest
 from shaketable.clusters import conformance, marked
 from shaketable.clusters.processes.cluster import ProcessCluster
 from shaketable.clusters.processes.node import FROZEN_NOTICED_S
-from shaketable.clusters.protocol import Cluster, ClusterError, Node, Shape
+from shaketable.clusters.protocol import Cluster, ClusterError, Node, Shape, hosts_of
 from shaketable.clusters.slice_states import Slices
 from shaketable.runtime.agent.node import TERM_DRAIN_S
 
@@ -120,6 +120,12 @@ def test_slices_have_their_hosts_labels_and_what_is_busy_is_held_by_somebody_els
         assert added.host == (1, 1)
         with pytest.raises(ClusterError, match="slice 1 lacks no host"):
             cluster.add_capacity(1)
+        (again,) = cluster.add_capacity(1, host=0)
+        assert (again.slice, again.host) == ("s01", (1, 0))
+        # the older one of the two
+        assert hosts_of(cluster.nodes())[1, 0] == 3
+        with pytest.raises(ClusterError, match="slice 1 has no host 2; there are slices 0 to 2"):
+            cluster.add_capacity(1, host=2)
         held = [(cluster._nodes[number].entry() or {})["held"] for number in (1, 4)]
         assert [[each["amounts"] for each in one] for one in held] == [[], [{"TPU": 4.0}]]
 

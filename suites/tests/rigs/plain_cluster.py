@@ -73,7 +73,7 @@ class PlainCluster:
             raise ClusterError(f"there is no node {number}")
         return Node(number, f"hex{number}")
 
-    def add_capacity(self, slice_: int | None = None, tier: str = "") -> list[Node]:
+    def add_capacity(self, slice_: int | None = None, tier: str = "", host: int | None = None) -> list[Node]:
         assert slice_ is None, "there are no slices here"
         return [self.add_node()]
 

@@ -56,6 +56,9 @@ class RigApi:
     def checkpoint_requested(self) -> bool:
         return False
 
+    def notice(self) -> bool:
+        return False
+
     def broadcast_from_rank_zero(self, data: Any) -> Any:
         return data
 

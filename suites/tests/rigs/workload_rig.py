@@ -125,8 +125,14 @@ class RankSession:
     def get_checkpoint(self) -> FakeCheckpoint | None:
         return FakeCheckpoint(self._rig.commits[-1]) if self._rig.commits else None
 
+    def restoring(self) -> None:
+        """Nobody listens for that."""
+
     def checkpoint_requested(self) -> bool:
         return self._step + 1 == self._rig.request_at
+
+    def notice(self) -> bool:
+        return self.checkpoint_requested()
 
     def broadcast_from_rank_zero(self, data: Any) -> Any:
         if self._rank == 0:

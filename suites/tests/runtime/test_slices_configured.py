@@ -49,7 +49,6 @@ def test_a_written_experiment_means_the_same_slices() -> None:
             "nodes of spot: 2 are no whole slices of 4 hosts; use 4",
         ),
         ({"cluster": "local", "tiers": [{"name": "spot", "nodes": 8}]}, "on cluster: simulated only"),
-        ({"subject": "ray-train"}, "TPU slices are for subject: bundled, not ray-train"),
         ({"chips_per_host": 9}, "chips_per_host: must be a whole number from 1 to 8, not 9"),
     ],
 )

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shaketable.chaos.experiment import file
+from shaketable.chaos.faults.arming import arm
+from shaketable.chaos.simulation import player
+from shaketable.chaos.verdict.judge import judge
 from shaketable.suites.gate import catalogue
 from shaketable.suites.gate.catalogue import Entry, UsageError
 from shaketable.suites.gate.incidents import incident_of
@@ -39,6 +43,13 @@ def test_an_incident_passes_in_simulation_whatever_the_seed(entry: Entry) -> Non
     for seed in range(3):
         judgement = incidents.played(entry, seed)
         assert judgement.verdict == "PASS", (seed, judgement.reason)
+
+
+def test_a_function_that_returns_at_a_notice_ends_a_run_that_needs_the_node() -> None:
+    (entry,) = (entry for entry in ALL if entry.name == "return-on-the-notice")
+    plan = file.load(entry.path, {"cluster": "simulated", "num_workers": "3"}).plan
+    judgement = judge(player.play(plan, arm(plan)).events)
+    assert judgement.verdict == "FAIL" and "the last step that was done is" in judgement.reason
 
 
 @pytest.mark.parametrize("entry", WITH_MUTANT, ids=lambda entry: entry.name)
