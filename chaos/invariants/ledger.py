@@ -261,10 +261,12 @@ def _read(history: History, attempt: Attempt, notice: FaultInjected) -> bool:
     until_s = left_s(history, attempt, notice.at_s)
     if until_s - notice.at_s - _stood_still_s(history, notice.at_s, until_s) >= NOTICE_S:
         return True
+    # one before it may be held for at any time, as soon as there is a replacement
+    since_s = min(attempt.begin_s, notice.at_s - NOTICE_S)
     others = [
         event
         for event in history.once(_notices)
-        if event.fault != notice.fault and abs(event.at_s - notice.at_s) < NOTICE_S
+        if event.fault != notice.fault and since_s < event.at_s < notice.at_s + NOTICE_S
     ]
     came = (event.at_s for event in (*history.all(FaultHealed), *history.all(NodeJoined)))
     grown = any(abs(at_s - notice.at_s) < NOTICE_S for at_s in came)

@@ -117,6 +117,12 @@ def test_of_two_notices_at_once_a_hold_shows_that_one_was_read_and_not_which() -
     assert accounts(story.end("preempted", PREEMPTIONS)) == EITHER
 
 
+def test_a_hold_may_be_for_a_notice_that_came_long_before() -> None:
+    """Its node's replacement is ready only now."""
+    story = state(notice(notice(running(), rank=2).wait(2.5)), "HOLDING").wait(0.5)
+    assert accounts(story.end("node_lost", FAILURES)) == EITHER
+
+
 def test_where_a_node_came_as_another_was_announced_a_hold_does_not_show_that_the_notice_was_read() -> None:
     story = notice(running()).join_node(4)
     assert accounts(state(story, "HOLDING").wait(1).end("preempted", PREEMPTIONS)) == EITHER
