@@ -1,7 +1,8 @@
 """metrics-match: the final metrics are those of the same job's run without faults: to the bit where both kept
 one and the same world size, within the stated tolerance else (a sum over other groups rounds differently).
 
-For a user's own job they are what rank 0 reported last. A metric in which two runs without faults already differ is not
+For a user's own job they are what each rank reported last, or rank 0 alone where the world sizes differ: in another one
+a rank is given other samples. A metric in which two runs without faults already differ is not
 compared, and that is said; across world sizes nothing is compared unless the experiment states a tolerance. Where it
 states none, a metric that is off by no more than ROUNDING after a restart is not judged: DDP orders its buckets anew
 after the first step of every attempt, and three ranks or more sum in another order then.
@@ -42,11 +43,14 @@ def metrics_match(history: History) -> Finding:
         return not_applicable(
             NAME, f"{off}; after a restart that may be rounding. Set metrics_tolerance, or make the job deterministic"
         )
-    finding = _compared(references, found, tolerance)
-    if finding.status != "FAIL":
-        return finding
     # what a restart may round is not where the runs parted
     least = ROUNDING if history.own_job and not stated and len(history.attempts) > 1 else tolerance
+    finding = _compared(references, found, tolerance)
+    if finding.status == "PASS" and history.own_job and same_world:
+        off = _other_rank(history, references, least)
+        finding = failed(NAME, off) if off else finding
+    if finding.status != "FAIL":
+        return finding
     parted = first_difference(history, lambda one, other: _equal(one, other, least))
     return failed(NAME, f"{finding.reason}; {parted}") if parted else finding
 
@@ -109,6 +113,26 @@ def _compared(references: Sequence[ReferenceRun], found: Mapping[str, Any], tole
     how = "to the bit" if tolerance == 0.0 else f"within {tolerance:g}"
     more = f"; {skipped}" if skipped else ""
     return passed(NAME, f"{counted(len(keys), 'metric')} as in the baseline, {how}{more}")
+
+
+def _other_rank(history: History, references: Sequence[ReferenceRun], tolerance: float) -> str:
+    """What another rank than 0 has reported last and should not have; nothing where there is none."""
+    last = history.attempts[-1].steps if history.attempts else {}
+    for rank, expected in _last_reports(references[0]).items():
+        if rank == 0 or rank not in last:
+            continue
+        found = last[rank][-1].metrics or {}
+        others = [_last_reports(other).get(rank, {}) for other in references[1:]]
+        for key, value in sorted(expected.items()):
+            by_chance = not all(_equal(other.get(key), value, tolerance) for other in others)
+            if not by_chance and not _equal(found.get(key), value, tolerance):
+                given = found.get(key, "missing")
+                return f"{key} of rank {rank} is {given}, in the baseline {value} (tolerance {tolerance:g})"
+    return ""
+
+
+def _last_reports(reference: ReferenceRun) -> dict[int, dict[str, Any]]:
+    return {rank: told[-1].metrics for rank, told in sorted(reference.reports.items()) if told}
 
 
 def _differ(references: Sequence[ReferenceRun], key: str, tolerance: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from shaketable.chaos.history import events as h
@@ -228,6 +229,32 @@ def test_a_single_rank_that_parts_from_the_baseline_first_is_named() -> None:
     changed = change(events, h.Stepped, lambda e: (e.attempt, e.rank, e.step) == (2, 1, 4), metrics={"loss": 0.9})
     reason = metrics_match(_told(changed).history).reason
     assert "rank 1 of attempt 1.2 at step 4: loss 0.9, not 0.6; so do 6 of the 7 reports after it" in reason
+
+
+# what `parted` reports
+SAME = (0.9, 0.8, 0.7, 0.6, 0.6, 0.6)
+
+
+def rank_1_ends_with(loss: float, story: Own) -> Story:
+    last = (2, 1, 6)
+    return _told(change(story.events, h.Stepped, lambda e: (e.attempt, e.rank, e.step) == last, metrics={"loss": loss}))
+
+
+def test_what_another_rank_reports_last_has_to_be_that_of_the_baseline_too() -> None:
+    assert metrics_match(parted(SAME).history).status == "PASS"
+    finding = metrics_match(rank_1_ends_with(0.9, parted(SAME)).history)
+    assert finding.status == "FAIL"
+    assert "loss of rank 1 is 0.9, in the baseline 0.6 (tolerance 1e-05); the first report that differs" in finding.reason
+
+
+def test_what_another_rank_reports_last_is_not_compared_where_it_may_differ() -> None:
+    rounded = rank_1_ends_with(0.6 + 1e-9, parted(SAME))
+    resized = rank_1_ends_with(0.9, parted(SAME, worlds=(3, 2), tolerance=1e-6))
+    by_chance = rank_1_ends_with(0.9, parted(SAME, SAME))
+    first, second = (event for event in by_chance.events if isinstance(event, h.ReferenceRun))
+    other = msgspec.structs.replace(second, reports={**first.reports, 1: [h.ToldMetrics(6, {"loss": 0.7})]})
+    by_chance.events[by_chance.events.index(second, by_chance.events.index(first) + 1)] = other
+    assert [metrics_match(story.history).status for story in (rounded, resized, by_chance)] == ["PASS"] * 3
 
 
 def test_in_another_world_only_rank_0_is_followed() -> None:
