@@ -244,7 +244,9 @@ def test_what_another_rank_reports_last_has_to_be_that_of_the_baseline_too() -> 
     assert metrics_match(parted(SAME).history).status == "PASS"
     finding = metrics_match(rank_1_ends_with(0.9, parted(SAME)).history)
     assert finding.status == "FAIL"
-    assert "loss of rank 1 is 0.9, in the baseline 0.6 (tolerance 1e-05); the first report that differs" in finding.reason
+    assert (
+        "loss of rank 1 is 0.9, in the baseline 0.6 (tolerance 1e-05); the first report that differs" in finding.reason
+    )
 
 
 def test_what_another_rank_reports_last_is_not_compared_where_it_may_differ() -> None:
