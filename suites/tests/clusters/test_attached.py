@@ -35,6 +35,7 @@ ANYWHERE = {
     "raise_in_worker",
     "reached",
     "relaunch_driver",
+    "second_run",
     "sigint_driver",
     "sigkill_driver",
     "sigkill_node",
