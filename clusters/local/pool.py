@@ -117,11 +117,11 @@ class ClusterPool:
         if (hurt or faultless) and not _becomes_clean(cluster, RAYS_OWN):
             return False
         with self._lock:
-            if hurt:
-                self._hurt.add(cluster)
             room = not self._closed and len(self._idle) < self._idle_limit
             if room:
                 self._idle.append(cluster)
+                if hurt:
+                    self._hurt.add(cluster)
             return room
 
     def _close_hurt(self) -> None:
