@@ -86,8 +86,8 @@ class Session:
         # The checkpoint that this rank uploaded last: its index.
         self._newest: int | None = None
         self._settled = fork.first_index - 1
-        # Of a checkpoint that nobody waits for (ASYNC); raised once by the next report.
-        self._failed_upload: str | None = None
+        # Of checkpoints that nobody waits for (ASYNC), by index; raised once by a later report.
+        self._failed_uploads: dict[int, str] = {}
         self._holding = False
         self._hold_at: int | None = None
         # reports at which a checkpoint was asked for
@@ -138,7 +138,7 @@ class Session:
             self._leave(index, failed=failed)
         for listener in listeners:
             listener.after_report(index)
-        self._raise_failed_upload()
+        self._raise_failed_uploads(before=index)
 
     def _hand_over(self, index: int, metrics: dict[str, Any], given: Checkpoint | None, how: Handover) -> None:
         encoded = encode(metrics)
@@ -204,11 +204,14 @@ class Session:
         if late is not None:
             raise late
 
-    def _raise_failed_upload(self) -> None:
+    def _raise_failed_uploads(self, before: int) -> None:
+        """Not that of report `before` itself, however soon the storage refused it: the last report of a function would
+        raise or not, as chance has it."""
         with self._changed:
-            detail, self._failed_upload = self._failed_upload, None
-        if detail is not None:
-            raise OSError(f"{detail}. (This report itself is done)")
+            earlier = [index for index in self._failed_uploads if index < before]
+            details = [self._failed_uploads.pop(index) for index in earlier]
+        if details:
+            raise OSError(f"{'; '.join(details)}. (This report itself is done)")
 
     def _may_leave(self, index: int, *, failed: bool) -> bool:
         """The rules of the hold (docs/architecture.md): having answered, wait to be told; then stop at the common
@@ -315,7 +318,8 @@ class Session:
         elif done.error is None:
             self._newest = max(done.index, self._newest or 0)
         else:
-            self._failed_upload = f"the checkpoint of report {done.index} could not be uploaded: {done.error}"
+            detail = f"the checkpoint of report {done.index} could not be uploaded: {done.error}"
+            self._failed_uploads[done.index] = detail
 
 
 _session: Session | None = None

@@ -46,6 +46,7 @@ class LocalCluster(OwnNodes[NodeProcess]):
 
     `directory`, when given, must not exist or be empty; it is removed in the end. `environment` is added to that of
     every node, for example `RAY_health_check_period_ms`: by default all of Ray's own time-outs are left as they are.
+    `arguments` are added to every `ray start`.
     """
 
     kind = "local"
@@ -53,13 +54,19 @@ class LocalCluster(OwnNodes[NodeProcess]):
     host = LOOPBACK
 
     def __init__(
-        self, shape: Shape, directory: Path | None = None, *, environment: Mapping[str, str] | None = None
+        self,
+        shape: Shape,
+        directory: Path | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         check_ray()
         check_open_files()
         super().__init__(shape)
         self.directory = prepare(directory)
         self._environment = dict(environment or {})
+        self._arguments = list(arguments)
         self._occupiers: list[subprocess.Popen[bytes]] = []
         # what these hold
         self._others = NOBODY
@@ -164,7 +171,7 @@ class LocalCluster(OwnNodes[NodeProcess]):
             number,
             f"{self.id}:{number}",
             self.directory / str(number),
-            arguments,
+            arguments + self._arguments,
             {**self._environment, **(environment or {})},
         )
 

@@ -49,8 +49,9 @@ def quick_cluster() -> Iterator[LocalCluster]:
     Whoever hurts nodes adds as many as others need."""
     from shaketable.clusters.local.cluster import QUICK_TO_NOTICE, LocalCluster
     from shaketable.clusters.protocol import Shape
+    from shaketable.suites.tests.rigs.local_clusters import UNREAD
 
-    with LocalCluster(Shape(nodes=3), environment=QUICK_TO_NOTICE) as cluster:
+    with LocalCluster(Shape(nodes=3), environment=QUICK_TO_NOTICE, arguments=UNREAD) as cluster:
         yield cluster
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from concurrent.futures import Future
+
+import pytest
 
 from shaketable.chaos.experiment.file import dump, plan_of
 from shaketable.chaos.experiment.vocabulary import after, rank, sigkill_driver, sigkill_worker, step
@@ -16,17 +19,23 @@ from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Plan
 from shaketable.chaos.simulation.player import Disturbances
 
-DRAWN = [draw_real(1, number) for number in range(300)]
 KILL = sigkill_worker(rank(0), step(5))
+# they are drawn once
+pytestmark = pytest.mark.xdist_group("real-schedules")
+
+
+@functools.cache
+def drawn() -> list[Schedule]:
+    return [draw_real(1, number) for number in range(300)]
 
 
 def test_the_same_number_of_a_seed_is_the_same_schedule() -> None:
-    assert [draw_real(1, number) for number in range(20)] == DRAWN[:20]
-    assert draw_real(2, 0) != DRAWN[0]
+    assert [draw_real(1, number) for number in range(20)] == drawn()[:20]
+    assert draw_real(2, 0) != drawn()[0]
 
 
 def test_each_is_a_plan_that_an_experiment_file_may_hold() -> None:
-    for schedule in DRAWN:
+    for schedule in drawn():
         plan = schedule.plan
         assert plan_of(dump(plan), {}).faults == plan.faults
         assert len(arm(plan)) == len(plan.faults) <= MOST_FAULTS
@@ -34,20 +43,22 @@ def test_each_is_a_plan_that_an_experiment_file_may_hold() -> None:
 
 
 def test_all_kinds_are_drawn_and_land_where_the_run_is_kept() -> None:
-    faults = [(fault, schedule.plan.configuration) for schedule in DRAWN for fault in schedule.plan.faults]
+    faults = [(fault, schedule.plan.configuration) for schedule in drawn() for fault in schedule.plan.faults]
     assert {fault.name for fault, _ in faults} >= {*drawn_kinds(), "hurt_storage", "damage_checkpoint", "freeze_driver"}
     assert all(configuration.storage in FAULTS[fault.name].storages for fault, configuration in faults)
 
 
 def test_no_limit_is_so_short_that_a_busy_machine_exceeds_it() -> None:
-    for schedule in DRAWN:
+    for schedule in drawn():
         for name, least in LEAST_S.items():
             given = getattr(schedule.plan.configuration, name)
             assert given is None or given >= least
 
 
 def test_a_job_that_fails_by_itself_soon_fails_for_good() -> None:
-    failing = [schedule.plan.configuration for schedule in DRAWN if "fail_at" in schedule.plan.configuration.job_config]
+    failing = [
+        schedule.plan.configuration for schedule in drawn() if "fail_at" in schedule.plan.configuration.job_config
+    ]
     assert failing and all(0 <= configuration.max_failures <= 3 for configuration in failing)
 
 

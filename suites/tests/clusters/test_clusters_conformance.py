@@ -12,6 +12,7 @@ from shaketable.clusters import conformance
 from shaketable.clusters.attached.cluster import AttachedCluster
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.protocol import Cluster, Node, Shape, Unsupported
+from shaketable.suites.tests.rigs.local_clusters import UNREAD
 
 pytestmark = pytest.mark.xdist_group("quick-cluster")
 
@@ -54,6 +55,15 @@ def test_a_node_that_thaws_after_ray_gave_it_up_ends_by_itself(quick_cluster: Lo
         conformance.FREED_S,
         "the thawed node is no node any more",
     )
+
+
+def test_two_clusters_side_by_side_do_not_touch_each_other(quick_cluster: LocalCluster) -> None:
+    before = quick_cluster.defects()
+    with LocalCluster(Shape(nodes=0), arguments=UNREAD) as other:
+        assert other.address != quick_cluster.address
+        assert other.pids(0) and not set(other.pids(0)) & {*quick_cluster.pids(0), *quick_cluster.pids(1)}
+    assert quick_cluster.state(1) == "alive"
+    assert quick_cluster.defects() == before
 
 
 @pytest.fixture(scope="module")

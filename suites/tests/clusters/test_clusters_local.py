@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import signal
@@ -11,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +25,7 @@ from shaketable.clusters.local.pool import ClusterPool
 from shaketable.clusters.protocol import ClusterError, Shape
 from shaketable.clusters.watchdog import Watchdog, harness_lives
 from shaketable.suites.tests.rigs.autoscaling_cluster import autoscaling_cluster
+from shaketable.suites.tests.rigs.local_clusters import UNREAD
 
 GONE_S = 30.0
 SLEEP = "import time; time.sleep(600)"
@@ -179,20 +180,8 @@ def test_nothing_is_left_of_a_cluster_whose_harness_dies() -> None:
     assert within(GONE_S, lambda: not marked.find(f"{identity}:") and not Path(directory).exists())
 
 
-def test_two_clusters_side_by_side_do_not_touch_each_other() -> None:
-    # Entered in their threads: where one of them does not come up, the other is closed.
-    with ExitStack() as stack, ThreadPoolExecutor() as threads:
-        shapes = [Shape(nodes=0), Shape(nodes=1)]
-        one, other = threads.map(lambda shape: stack.enter_context(LocalCluster(shape)), shapes)
-        assert one.address != other.address
-        assert not set(one.pids(0)) & {*other.pids(0), *other.pids(1)}
-        one.close()
-        assert other.state(1) == "alive"
-        assert other.defects() == []
-
-
 def test_a_pool_gives_a_clean_cluster_of_the_right_size_and_throws_a_dirty_one_away() -> None:
-    with ClusterPool() as pool:
+    with ClusterPool(functools.partial(LocalCluster, arguments=UNREAD)) as pool:
         with pool.borrow(Shape(nodes=0)) as cluster:
             first = cluster.id
         with pool.borrow(Shape(nodes=1)) as cluster:

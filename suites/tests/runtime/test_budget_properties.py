@@ -8,7 +8,7 @@ import itertools
 from typing import Any, get_args
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shaketable.chaos import constraints, fault_kinds, plan
@@ -31,8 +31,7 @@ from shaketable.runtime.log.records import (
 from shaketable.runtime.log.run_state import RunState, apply, fold
 from shaketable.suites.tests.rigs import controller_world, oracles
 from shaketable.suites.tests.rigs.log_examples import committed, ended, opened, started
-
-seeded = settings(deadline=None, derandomize=True, max_examples=400)
+from shaketable.suites.tests.rigs.properties import seeded
 
 SUFFERED: tuple[Cause, ...] = (
     "worker_error",
@@ -100,7 +99,7 @@ def logs(draw: st.DrawFn) -> list[AnyRecord]:
 
 
 @given(logs())
-@settings(seeded)
+@seeded
 def test_what_is_spent_is_what_the_docs_charge_for_the_endings_since_the_run_was_reopened(log: list[AnyRecord]) -> None:
     spent = fold(enumerate(log, 1)).spent
     assert spent == {account: oracles.charges(log, account) for account in ACCOUNTS}
@@ -112,7 +111,7 @@ INTERRUPTED_NEXT = [opened(), started(1), START_FAILED, started(2), ended(2, "in
 
 @example(INTERRUPTED_NEXT)
 @given(logs())
-@settings(seeded)
+@seeded
 def test_rows_of_failures_are_counted_backwards_from_the_end_of_the_log(log: list[AnyRecord]) -> None:
     state = fold(enumerate(log, 1))
     assert state.start_failures_in_a_row == oracles.start_failures_in_a_row(log)
@@ -129,13 +128,13 @@ def test_every_cause_is_charged_to_the_account_that_the_docs_name() -> None:
 
 
 @given(st.integers(0, 50), st.integers(-1, 50))
-@settings(seeded)
+@seeded
 def test_a_limit_is_a_purse_from_which_every_charge_takes_a_coin(spent: int, limit: int) -> None:
     assert budget.exhausted(spent, limit) == (not oracles.allows(limit, spent))
 
 
 @given(st.integers(0, 60), st.floats(0, 1, exclude_max=True))
-@settings(seeded)
+@seeded
 def test_the_pause_starts_with_the_second_ending_and_doubles_up_to_its_ceiling(n: int, jitter: float) -> None:
     pause = budget.backoff_s(n, jitter)
     least = oracles.pause_s(n)
@@ -145,7 +144,7 @@ def test_the_pause_starts_with_the_second_ending_and_doubles_up_to_its_ceiling(n
 
 
 @given(st.integers(2, 60))
-@settings(seeded)
+@seeded
 def test_runs_that_failed_together_do_not_retry_together(n: int) -> None:
     assert len({budget.backoff_s(n, jitter / 10) for jitter in range(10)}) == 10
 
@@ -239,7 +238,7 @@ def should_fail(log: list[AnyRecord], allowed: dict[budget.Limit, int]) -> bool:
 
 
 @given(st.fixed_dictionaries(dict.fromkeys(budget.LIMITS, limits)), st.lists(LUCK, max_size=12))
-@settings(seeded)
+@seeded
 def test_a_run_fails_with_the_first_charge_that_its_account_does_not_allow_and_not_before(
     allowed: dict[budget.Limit, int], luck: list[tuple[Cause, bool]]
 ) -> None:
@@ -258,7 +257,7 @@ def test_a_run_fails_with_the_first_charge_that_its_account_does_not_allow_and_n
 
 
 @given(st.lists(LUCK, max_size=12))
-@settings(seeded)
+@seeded
 def test_the_first_retry_after_a_commit_is_immediate_and_the_later_ones_pause_longer_and_longer(
     luck: list[tuple[Cause, bool]],
 ) -> None:

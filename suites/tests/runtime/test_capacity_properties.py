@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shaketable.runtime.controller.events import NodeView
 from shaketable.suites.tests.rigs import oracles
 from shaketable.suites.tests.rigs.capacity_stories import NODES, PAUSES_S, after, last_moment_s, stories, tell, whole
 from shaketable.suites.tests.rigs.oracles import Change, Lost, Placed, Released, Requested, Seen, Warmed
+from shaketable.suites.tests.rigs.properties import seeded
 
-seeded = settings(deadline=None, derandomize=True)
 # agents in a unit
 sizes = st.sampled_from((1, 1, 2, 3))
 any_order = sizes.flatmap(lambda size: st.tuples(st.just(size), stories(size)))
@@ -27,7 +27,7 @@ PLACED_LATE: list[Change] = [Requested(1, 0.0), Warmed(1, 10, "n0", 0.0), Lost(1
 
 
 @given(any_order)
-@settings(seeded, max_examples=200)
+@seeded
 @example((1, ANSWERED))
 @example((1, GIVEN_BACK))
 @example((1, SEEN_WELL))
@@ -46,7 +46,7 @@ def test_usable_are_the_whole_units_on_sound_nodes_after_every_single_change(
 
 
 @given(any_order, st.sampled_from(PAUSES_S), st.sampled_from(PAUSES_S))
-@settings(seeded, max_examples=300)
+@seeded
 @example((1, PLACED_LATE), 0.0, 10.0)
 def test_coming_are_the_units_with_a_place_whose_agents_are_starting_and_not_for_longer_than_our_patience(
     told_story: tuple[int, list[Change]], later_s: float, patience_s: float
@@ -61,7 +61,7 @@ def test_coming_are_the_units_with_a_place_whose_agents_are_starting_and_not_for
 
 
 @given(any_order)
-@settings(seeded, max_examples=300)
+@seeded
 @example((1, PLACED_LATE))
 def test_counted_are_the_units_asked_for_or_held_that_are_neither_broken_nor_about_to_go(
     told_story: tuple[int, list[Change]],
@@ -73,7 +73,7 @@ def test_counted_are_the_units_asked_for_or_held_that_are_neither_broken_nor_abo
 
 
 @given(any_order)
-@settings(seeded, max_examples=150)
+@seeded
 def test_dead_and_doomed_are_what_ray_has_shown(told_story: tuple[int, list[Change]]) -> None:
     size, story = told_story
     capacity = after(story, size)
@@ -83,7 +83,7 @@ def test_dead_and_doomed_are_what_ray_has_shown(told_story: tuple[int, list[Chan
 
 
 @given(any_order)
-@settings(seeded, max_examples=150)
+@seeded
 def test_a_usable_unit_is_always_counted(told_story: tuple[int, list[Change]]) -> None:
     """Or the run would ask for more than max while it is using them."""
     size, story = told_story

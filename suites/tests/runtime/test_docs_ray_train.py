@@ -19,6 +19,8 @@ from shaketable.runtime import refusals
 
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 ray_train = pytest.importorskip("ray.train")
+# where torch is imported anyway
+pytestmark = pytest.mark.xdist_group("torch-here")
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "ray-train.md"
 BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shaketable.runtime.errors import LogViolation
@@ -19,6 +19,7 @@ from shaketable.runtime.log.records import (
 )
 from shaketable.runtime.log.run_state import RunState, apply, fold
 from shaketable.suites.tests.rigs.log_examples import committed, deleted, ended, opened, started
+from shaketable.suites.tests.rigs.properties import seeded
 
 small = st.integers(1, 4)
 any_record: st.SearchStrategy[AnyRecord] = st.one_of(
@@ -88,20 +89,20 @@ def check_promises(log: list[AnyRecord], state: RunState) -> None:
 
 
 @given(legal_logs())
-@settings(max_examples=300, deadline=None)
+@seeded
 def test_what_a_correct_driver_writes_is_accepted_and_adds_up(log: list[AnyRecord]) -> None:
     check_promises(log, fold(enumerate(log, 1)))
 
 
 @given(legal_logs(), st.integers(0, 40))
-@settings(max_examples=200, deadline=None)
+@seeded
 def test_folding_in_two_parts_is_folding_at_once(log: list[AnyRecord], cut: int) -> None:
     numbered = list(enumerate(log, 1))
     assert fold(numbered[cut:], fold(numbered[:cut])) == fold(numbered)
 
 
 @given(legal_logs(), st.lists(any_record, max_size=8))
-@settings(max_examples=300, deadline=None)
+@seeded
 def test_a_record_is_refused_without_a_trace_or_keeps_every_promise(
     log: list[AnyRecord], others: list[AnyRecord]
 ) -> None:

@@ -18,6 +18,7 @@ import ray
 from shaketable.clusters.local.cluster import QUICK_TO_NOTICE, LocalCluster
 from shaketable.clusters.protocol import Shape
 from shaketable.runtime import FailureConfig, JaxTrainer, RunConfig, ScalingConfig
+from shaketable.suites.tests.rigs.local_clusters import UNREAD
 
 pytestmark = pytest.mark.xdist_group("slices")
 
@@ -29,7 +30,7 @@ STALE = {"MEGASCALE_NUM_SLICES": "7", "MEGASCALE_SLICE_ID": "6", "MEGASCALE_COOR
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     environment = {**QUICK_TO_NOTICE, **STALE}
-    with LocalCluster(Shape(nodes=0), environment=environment) as cluster:
+    with LocalCluster(Shape(nodes=0), environment=environment, arguments=UNREAD) as cluster:
         ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         try:
             yield cluster

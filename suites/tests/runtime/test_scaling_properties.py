@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shaketable.runtime.controller.capacity import Capacity
@@ -15,11 +15,10 @@ from shaketable.runtime.controller.scaling import Bounds, Decision, decide_growt
 from shaketable.suites.tests.rigs import oracles
 from shaketable.suites.tests.rigs.capacity_stories import MOST_UNITS, PAUSES_S, after, last_moment_s, stories, whole
 from shaketable.suites.tests.rigs.oracles import Change, Placed, Requested, Warmed
+from shaketable.suites.tests.rigs.properties import seeded
 
 # Ray places a group on free capacity within this; longer nobody waits for what has no place
 PLACEMENT_S = 1.0
-
-seeded = settings(deadline=None, derandomize=True, max_examples=400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def growth(case: Case, now: float, world_size: int, due_s: float) -> Decision:
 
 
 @given(cases(), st.sampled_from((None, 0.0, 0.0, 0.5, 1.0, 4.0, 10.0)))
-@settings(seeded)
+@seeded
 def test_a_run_starts_with_the_largest_legal_world_or_waits_for_a_stated_reason(
     case: Case, enough_for_s: float | None
 ) -> None:
@@ -110,7 +109,7 @@ def test_a_run_starts_with_the_largest_legal_world_or_waits_for_a_stated_reason(
 
 
 @given(cases(), st.sampled_from(PAUSES_S))
-@settings(seeded)
+@seeded
 def test_the_wait_for_more_ends_within_start_settle_s_if_nothing_more_happens(case: Case, enough_for_s: float) -> None:
     enough_since, now = case.now - enough_for_s, case.now
     looks = 0
@@ -130,7 +129,7 @@ ONE_OF_TWO = Case(1, WARMING, Bounds(1, 2), 2.0, settle_s=5.0)
 @example(ONE_OF_THREE, 1, 0.0)
 @example(ONE_OF_TWO, 1, 0.0)
 @given(cases(), st.integers(1, MOST_UNITS), st.sampled_from((-4.0, 0.0, 1.0, 10.0)))
-@settings(seeded)
+@seeded
 def test_a_healthy_run_grows_to_the_largest_legal_world_when_it_is_due_and_nothing_is_warming(
     case: Case, units: int, due_in_s: float
 ) -> None:
@@ -151,7 +150,7 @@ def test_a_healthy_run_grows_to_the_largest_legal_world_when_it_is_due_and_nothi
 
 
 @given(cases(), st.sampled_from((-4.0, 0.0, 1.0, 10.0)))
-@settings(seeded)
+@seeded
 def test_growth_that_can_be_had_comes_within_the_settle_time_of_being_due(case: Case, due_in_s: float) -> None:
     """Each look is at a moment at which something has changed, so there are not more looks than units."""
     world_size, now = case.bounds.min_workers, case.now

@@ -156,6 +156,18 @@ def test_the_error_of_an_earlier_checkpoint_is_raised_once_this_report_is_done(r
     assert indexes(rank.said()) == [("Report", 1), ("Report", 2), ("Report", 3)]
 
 
+def test_a_report_does_not_raise_for_its_own_checkpoint_however_soon_that_is_refused(rank: Rank) -> None:
+    """Else the last report of a function raises or not, as chance has it."""
+    rank.report(checkpoint=rank.checkpoint(), mode=ASYNC)
+    rank.hear(msg.UploadDone(index=1, error="no room", staged=True))
+    rank.hear(msg.UploadDone(index=2, error="the storage refuses it", staged=True))
+    with pytest.raises(OSError, match=r"report 1 could not be uploaded: no room\. \(This"):
+        rank.report(checkpoint=rank.checkpoint(), mode=ASYNC)
+    with pytest.raises(OSError, match=r"report 2 could not be uploaded: the storage refuses it\. \(This"):
+        rank.report()
+    rank.report()
+
+
 # ---- in a hold
 
 BEGIN = msg.HoldBegin(attempt=1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shaketable.runtime.controller.attempt import Ending, Sign, decide_cause
-
-seeded = settings(deadline=None, derandomize=True, max_examples=400)
+from shaketable.suites.tests.rigs.properties import seeded
 
 # Ranks 0 to 3, two to a node; the node of ranks 2 and 3 has been announced to go.
 ranks = st.integers(0, 3)
@@ -31,7 +30,7 @@ def told(signs: list[Sign], entered: bool = True) -> Ending:
 
 
 @given(st.lists(st.one_of(roots, echoes), max_size=6), roots, echoes, st.integers(0, 7), st.booleans())
-@settings(seeded)
+@seeded
 def test_an_echo_changes_nothing_wherever_it_comes_in(
     signs: list[Sign], root: Sign, echo: Sign, at: int, entered: bool
 ) -> None:
@@ -40,7 +39,7 @@ def test_an_echo_changes_nothing_wherever_it_comes_in(
 
 
 @given(roots, st.lists(st.one_of(roots, echoes), max_size=6), st.booleans())
-@settings(seeded)
+@seeded
 def test_the_culprit_is_the_first_root_whatever_its_peers_say_afterwards(
     first: Sign, later: list[Sign], entered: bool
 ) -> None:
@@ -54,7 +53,7 @@ deaths = st.builds(sign, st.just("death"), ranks, st.sampled_from((None, 9, 11, 
 
 
 @given(deaths, st.lists(roots, max_size=4), st.booleans())
-@settings(seeded)
+@seeded
 def test_the_death_of_a_worker_whose_agent_is_lost_is_that_loss(death: Sign, others: list[Sign], entered: bool) -> None:
     between = [other for other in others if other.rank != death.rank]
     lost = sign("lost", death.rank, None)
@@ -62,7 +61,7 @@ def test_the_death_of_a_worker_whose_agent_is_lost_is_that_loss(death: Sign, oth
 
 
 @given(roots, st.lists(st.one_of(roots, echoes), max_size=5), st.booleans())
-@settings(seeded)
+@seeded
 def test_only_what_a_reclaim_does_on_a_node_announced_to_go_is_a_preemption(
     first: Sign, later: list[Sign], entered: bool
 ) -> None:
@@ -73,7 +72,7 @@ def test_only_what_a_reclaim_does_on_a_node_announced_to_go_is_a_preemption(
 
 
 @given(st.lists(echoes, min_size=1, max_size=5), st.booleans())
-@settings(seeded)
+@seeded
 def test_echoes_without_a_root_are_settled_by_the_first_of_them_and_never_a_preemption(
     signs: list[Sign], entered: bool
 ) -> None:
@@ -82,7 +81,7 @@ def test_echoes_without_a_root_are_settled_by_the_first_of_them_and_never_a_pree
 
 
 @given(roots, st.booleans())
-@settings(seeded)
+@seeded
 def test_each_kind_of_root_has_its_cause_and_before_all_have_entered_it_is_a_start_failure(
     root: Sign, entered: bool
 ) -> None:

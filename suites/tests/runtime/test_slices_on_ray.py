@@ -33,6 +33,7 @@ from shaketable.runtime.driver.slice_demand import RaysCoordinator, bundle_of
 from shaketable.runtime.tpu import slices
 from shaketable.runtime.tpu.seen_nodes import as_host
 from shaketable.runtime.tpu.topology import slice_shape
+from shaketable.suites.tests.rigs.local_clusters import UNREAD
 from shaketable.suites.tests.rigs.slice_rig import WITHIN_S, trainer
 
 pytestmark = pytest.mark.xdist_group("slices")
@@ -42,7 +43,7 @@ TWO_HOSTS = slice_shape("TPU-V6E", "2x4", chips_per_host=4)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(Shape(nodes=0), environment=QUICK_TO_NOTICE) as cluster:
+    with LocalCluster(Shape(nodes=0), environment=QUICK_TO_NOTICE, arguments=UNREAD) as cluster:
         ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         try:
             yield cluster

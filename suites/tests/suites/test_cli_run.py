@@ -48,7 +48,11 @@ def test_a_runtime_that_resumes_from_scratch_is_caught_in_every_process_of_it(tm
 
 @pytest.mark.parametrize(
     ("number", "jobs", "cluster"),
-    [(signal.SIGINT, "1", "local"), (signal.SIGINT, "2", "processes"), (signal.SIGTERM, "1", "processes")],
+    [
+        pytest.param(signal.SIGINT, "1", "local", marks=pytest.mark.on_demand),
+        (signal.SIGINT, "2", "processes"),
+        (signal.SIGTERM, "1", "processes"),
+    ],
 )
 def test_an_interrupt_in_the_middle_reports_what_there_is_and_leaves_nothing_running(
     tmp_path: Path, number: signal.Signals, jobs: str, cluster: str

@@ -264,6 +264,7 @@ def test_a_day_of_64_nodes_is_replayed_in_its_own_time_with_goodput_and_cost(tmp
     check_day(result, history)
 
 
+@pytest.mark.on_demand
 def test_a_day_of_1024_nodes_is_replayed_with_goodput_and_cost(tmp_path: Path) -> None:
     result, history = day(tmp_path, 1024)
     assert max(attempt.world_size for attempt in history.attempts) == 1025
