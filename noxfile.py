@@ -158,6 +158,13 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session
+def mutation(session: nox.Session) -> None:
+    """Change places of the runtime by chance (cosmic-ray), and count what the tests notice. Takes an hour or more."""
+    _install(session, "chaos", "explore", "torch", "jax", "ray-train", "storage", tools="mutation")
+    _run(session, "python", "-m", "shaketable.suites.mutants", *(session.posargs or ("--systematic", "60")))
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure the figures of docs/performance.md. `nox -s bench -- --peer ray-train` also measures Ray Train."""
     _install(session, "chaos", "torch", "jax", "storage", *_asked_for(session))

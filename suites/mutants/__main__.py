@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from shaketable.chaos.errors import nearest
 from shaketable.suites.gate.catalogue import select
-from shaketable.suites.mutants import MUTANTS, Mutant, cover, real, several, tested
+from shaketable.suites.mutants import MUTANTS, Mutant, cover, real, several, systematic, tested
 from shaketable.suites.mutants.hunting import CONTROL, Caught, Sighted, hunt, ignore_interrupts, sight
 from shaketable.suites.mutants.table import markdown, only_by, write_between_marks
 
@@ -30,6 +30,7 @@ EXAMPLES = """examples:
   python -m shaketable.suites.mutants --table               which mutants only one invariant catches
   python -m shaketable.suites.mutants --cover               which experiments of the gate catch what
   python -m shaketable.suites.mutants --several 50          50 times three at once, in a gate on processes
+  python -m shaketable.suites.mutants --systematic 60       60 places of each room, drawn by chance (cosmic-ray)
   python -m shaketable.suites.mutants --list                names and what they break
 """
 
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _cover(chosen, options)
     if options.several:
         return _several(options)
+    if options.systematic:
+        return _systematic(options)
     return _hunt_all(chosen, options)
 
 
@@ -154,6 +157,23 @@ def _several(options: argparse.Namespace) -> int:
     return 0 if red == options.several else 1
 
 
+def _systematic(options: argparse.Namespace) -> int:
+    """Says each survivor as soon as it is known, and the table in the end, also after Ctrl-C."""
+    rooms, tried = options.room or list(systematic.ROOMS), []
+    try:
+        for one in systematic.all_tried(rooms, options.systematic, options.seed, AT_ONCE):
+            tried.append(one)
+            if not one.killed_by:
+                change = one.change
+                print(f"survived  {change.file}:{change.line}  {change.operator}\n{change.shown()}", flush=True)
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(tried)} mutants", flush=True)
+        return 130
+    finally:
+        print("\n".join(systematic.lines(tried)))
+    return 0
+
+
 # ---- processes
 
 
@@ -213,6 +233,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--cover", action="store_true", help="instead, print which experiments of the gate catch which mutants")
     add("--everything", action="store_true", help="with --cover: the whole catalogue in the place of the gate")
     add("--several", type=_count, metavar="N", help="instead, plant three at once, N times, and play the gate")
+    add("--systematic", type=_count, metavar="N", help="instead, change N places of each room of the runtime")
+    add("--room", action="append", choices=list(systematic.ROOMS), help="with --systematic: only this; repeatable")
     add(
         "--cluster",
         choices=("simulated", "processes", "local"),
