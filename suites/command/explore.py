@@ -18,6 +18,7 @@ from shaketable.chaos.plan import Plan
 from shaketable.reports import results
 from shaketable.suites import mutants
 from shaketable.suites.command.commands import Json, check_json, command, encoded, write
+from shaketable.suites.exploring import PLAYS_A_CORE
 from shaketable.suites.gate.catalogue import UsageError
 
 # What plays schedules takes a second to import, and `shaketable --help` comes by here: the functions import it.
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 # a line of progress where nobody watches a terminal
 EVERY_S = 5.0
-# at once, where plays mostly wait
-PLAYS_A_CORE = 4
 INVALID_SHOWN = 5
 
 

@@ -30,6 +30,7 @@ EXAMPLES = """examples:
   python -m shaketable.suites.mutants --table               which mutants only one invariant catches
   python -m shaketable.suites.mutants --cover               which experiments of the gate catch what
   python -m shaketable.suites.mutants --several 50          50 times three at once, in a gate on processes
+  python -m shaketable.suites.mutants --alone               those that a good end can hide, one by one on processes
   python -m shaketable.suites.mutants --systematic 60       60 places of each room, drawn by chance (cosmic-ray)
   python -m shaketable.suites.mutants --list                names and what they break
 """
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _cover(chosen, options)
     if options.several:
         return _several(options)
+    if options.alone:
+        return _alone(options)
     if options.systematic:
         return _systematic(options)
     return _hunt_all(chosen, options)
@@ -157,15 +160,28 @@ def _several(options: argparse.Namespace) -> int:
     return 0 if red == options.several else 1
 
 
+def _alone(options: argparse.Namespace) -> int:
+    names = options.only or list(several.SUBTLE)
+    missed = []
+    for name in names:
+        drawn = several.alone(name, options.seed)
+        missed += [] if drawn.red else [name]
+        print(f"{'RED   ' if drawn.red else 'MISSED'}  {name}  {drawn.reason}", flush=True)
+    print(f"{len(names) - len(missed)} of {len(names)} RED")
+    return 1 if missed else 0
+
+
 def _systematic(options: argparse.Namespace) -> int:
     """Says each survivor as soon as it is known, and the table in the end, also after Ctrl-C."""
     rooms, tried = options.room or list(systematic.ROOMS), []
     try:
         for one in systematic.all_tried(rooms, options.systematic, options.seed, AT_ONCE):
             tried.append(one)
+            change = one.change
             if not one.killed_by:
-                change = one.change
                 print(f"survived  {change.file}:{change.line}  {change.operator}\n{change.shown()}", flush=True)
+            if len(tried) % 10 == 0:
+                print(f"{len(tried)} of {options.systematic * len(rooms)} tried", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print(f"interrupted after {len(tried)} mutants", flush=True)
         return 130
@@ -233,6 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--cover", action="store_true", help="instead, print which experiments of the gate catch which mutants")
     add("--everything", action="store_true", help="with --cover: the whole catalogue in the place of the gate")
     add("--several", type=_count, metavar="N", help="instead, plant three at once, N times, and play the gate")
+    add("--alone", action="store_true", help="instead, plant those that a good end can hide one by one on processes")
     add("--systematic", type=_count, metavar="N", help="instead, change N places of each room of the runtime")
     add("--room", action="append", choices=list(systematic.ROOMS), help="with --systematic: only this; repeatable")
     add(

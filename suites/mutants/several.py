@@ -1,10 +1,12 @@
-"""Several mutants at once: a release with three bugs in it must not pass the gate because one hides another. Each draw
-plants some of those that the gate can see, and plays the gate on processes until it is red.
+"""Mutants on processes. Several at once: a release with three bugs in it must not pass the gate because one hides
+another. Each draw plants some of those that the gate can see, and plays the gate until it is red. One alone: its
+experiment, if it has one, and else schedules drawn by chance for two minutes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -13,15 +15,35 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shaketable.suites.exploring import PLAYS_A_CORE, processes
 from shaketable.suites.gate.catalogue import select
 from shaketable.suites.mutants.defining import MUTANTS, Mutant
 
 TOGETHER = 3
 CLUSTER = "processes"
+SHAKETABLE = (sys.executable, "-m", "shaketable.suites.command.cli")
 # of one experiment: what never ends is red then
 WITHIN_S = 60
 # of a whole gate
 ENDS_WITHIN_S = 1800.0
+# of one mutant alone
+MINUTES = 2.0
+# holds, culprits, back-off, echoes, last words, leases and fences: what a run that ends well can still have wrong
+SUBTLE = (
+    *("left-without-a-hold", "resize-asks-for-no-checkpoint", "hold-left-with-an-older-commit"),
+    *("hold-at-a-report-that-has-been", "replacement-not-awaited", "culprit-is-always-rank-0"),
+    *(
+        "error-names-another-culprit",
+        "error-names-another-budget",
+        "every-word-is-rank-0-s",
+        "echo-taken-for-the-cause",
+    ),
+    *("a-hang-is-called-a-death", "no-pause-before-a-retry", "pause-doubles-never", "backoff-never-ends"),
+    *("finished-without-a-word", "error-called-an-end", "error-called-a-death", "signal-makes-a-failure-free"),
+    *("lease-not-given-back", "unit-never-released", "released-while-in-use", "fence-ignored", "fence-not-obeyed"),
+    *("fence-checked-at-appends-only", "log-written-in-place", "lost-answer-written-again", "term-not-raised"),
+    *("open-attempt-forgotten", "done-before-it-is-recorded"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +70,22 @@ def draws(seed: int, count: int, together: int = TOGETHER) -> Iterator[tuple[str
 def played(names: Sequence[str]) -> Drawn:
     """The gate with all of them, until an experiment fails: those first that show one of them."""
     first = dict.fromkeys(MUTANTS[name].experiment for name in names)
-    rest = dict.fromkeys(entry.name for entry in select([]))
+    return _run(names, list(first | dict.fromkeys(entry.name for entry in select([]))))
+
+
+def alone(name: str, seed: int = 1) -> Drawn:
+    experiment = MUTANTS[name].experiment
+    seen = _run([name], [experiment]) if experiment else None
+    return seen if seen is not None and seen.red else _explored(name, seed)
+
+
+def _run(names: Sequence[str], experiments: Sequence[str]) -> Drawn:
     with tempfile.TemporaryDirectory(prefix="shaketable-several-") as folder:
         out = Path(folder) / "run.json"
         command = [
-            *(sys.executable, "-m", "shaketable.suites.command.cli", "run", *(first | rest)),
-            *("--cluster", CLUSTER, "--mutant", ",".join(names), "--fail-fast", "--jobs", "1"),
-            *("--var", f"within_s={WITHIN_S}", "--results", f"{folder}/results", "--json", str(out)),
+            *(*SHAKETABLE, "run", *experiments, "--cluster", CLUSTER, "--mutant", ",".join(names)),
+            *("--fail-fast", "--jobs", "1", "--var", f"within_s={WITHIN_S}"),
+            *("--results", f"{folder}/results", "--json", str(out)),
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
         if not out.exists():
@@ -64,3 +95,15 @@ def played(names: Sequence[str]) -> Drawn:
     if failed is None:
         return Drawn(tuple(names), False, "; ".join(f"{each['name']}: {each['verdict']}" for each in results))
     return Drawn(tuple(names), True, f"{failed['name']}: {failed['reason']}")
+
+
+def _explored(name: str, seed: int) -> Drawn:
+    jobs = PLAYS_A_CORE * (os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory(prefix="shaketable-several-") as folder, processes.players(jobs, name) as there:
+        explored, broke = processes.explore(
+            there, seed, schedules=None, minutes=MINUTES, jobs=jobs, results=Path(folder), until_violated=True
+        )
+    for each in broke:
+        if (found := each.play.violation) is not None:
+            return Drawn((name,), True, f"schedule {each.number}: {found.invariant}: {found.reason}")
+    return Drawn((name,), False, f"no violation in {explored.schedules} schedules")

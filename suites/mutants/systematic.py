@@ -270,7 +270,9 @@ def measured(rooms: Sequence[str], copies: Copies) -> dict[str, dict[str, float]
                 code = _run(copy, command, 20 * LEAST_S)
                 if code != 0:
                     raise RuntimeError(f"{room}: without a mutant the {stage} exited with {code}: {' '.join(command)}")
-                limits[room][stage] = max(LEAST_S, TIMES_AS_LONG * (time.monotonic() - began))
+                took = time.monotonic() - began
+                print(f"{room}: without a mutant the {stage} pass in {took:.0f} s", file=sys.stderr, flush=True)
+                limits[room][stage] = max(LEAST_S, TIMES_AS_LONG * took)
     finally:
         copies.free.put(copy)
     return limits

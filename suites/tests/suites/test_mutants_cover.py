@@ -64,3 +64,15 @@ def test_several_are_planted_at_once_in_simulation_and_in_real_processes() -> No
 def test_a_gate_with_any_three_of_them_is_red(names: tuple[str, ...]) -> None:
     drawn = several.played(names)
     assert drawn.red, drawn.reason
+
+
+def test_what_a_good_end_can_hide_are_mutants_of_the_runtime_that_run_on_processes() -> None:
+    for name in several.SUBTLE:
+        mutant = mutants.MUTANTS[name]
+        assert mutant.module.startswith("shaketable.runtime.") and mutant.tried != "tests", name
+
+
+@pytest.mark.xdist_group("process-clusters")
+def test_one_alone_is_red_by_its_experiment() -> None:
+    drawn = several.alone("culprit-is-always-rank-0")
+    assert drawn.red and drawn.reason.startswith("worker-crash: failure-budget: attempt 1"), drawn
