@@ -167,6 +167,16 @@ def test_a_node_that_starts_no_agents_is_avoided_for_a_while() -> None:
     assert [each.avoid for each in again if isinstance(each, ev.RequestUnit)] == [()] * 2
 
 
+def test_the_only_node_is_tried_on_and_avoided_as_soon_as_there_is_another() -> None:
+    controller = waiting({"bad": 1}, limits={"max_start_failures": -1})
+    for second in range(1, 6):
+        controller.handle(ev.AgentFailed(1, "no disk"), float(second))
+    assert not controller.capacity.resting
+    controller.handle(ev.NodesChanged((ev.NodeView("bad", alive=True), ev.NodeView("good", alive=True))), 6.0)
+    commands = controller.handle(ev.AgentFailed(1, "no disk"), 7.0)
+    assert [each.avoid for each in commands if isinstance(each, ev.RequestUnit)] == [("bad",)]
+
+
 def test_a_node_on_which_an_agent_works_is_not_avoided() -> None:
     controller = waiting({"n0": 2, "n1": 1}, limits={"max_start_failures": -1})
     controller.handle(ev.AgentReady(7, 1, "n0"), 0.5)

@@ -19,6 +19,8 @@ def test_every_room_has_its_files_and_its_tests() -> None:
 def test_a_change_that_is_never_executed_is_none() -> None:
     before = "def f(a: int | None = 1) -> int | None:\n    b: int | None = a\n    return b\n"
     assert systematic._executed(before) == systematic._executed(before.replace("|", "+"))
+    decorated = "@dataclass(frozen=True)\nclass C:\n    a: int = 1\n"
+    assert systematic._executed(decorated) == systematic._executed(decorated.replace("True", "False"))
     assert systematic._executed(before) != systematic._executed(before.replace("= 1", "= 2"))
     assert systematic._executed(before) != systematic._executed(before.replace("return b", "return -b"))
 
