@@ -29,6 +29,8 @@ TESTS = Path("src/shaketable/suites/tests")
 # what a copy needs: the package, and what its tests read besides
 COPIED = ("runtime", "chaos", "clusters", "reports", "suites", "src", "docs", "pyproject.toml", "README.md")
 SCHEDULES = 500
+# in a copy: what the last stage has printed
+SAID = "said.txt"
 # It goes on for ever, if it takes that many times what the sound runtime takes, and this long at least.
 TIMES_AS_LONG, LEAST_S = 5.0, 60.0
 KilledBy = Literal["tests", "schedules", "time", ""]
@@ -233,7 +235,7 @@ def _killed_by(copy: Path, room: str, limits: Mapping[str, float]) -> KilledBy:
 def _stages(copy: Path, room: str) -> dict[str, list[str]]:
     tests = [path for pattern in ROOMS[room].tests for path in sorted((copy / TESTS).glob(pattern))]
     files = list(dict.fromkeys(str(path.relative_to(copy)) for path in tests))
-    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--timeout=60"]
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--timeout=300"]
     stages = {"tests": [sys.executable, "-m", "pytest", *options, *files]}
     if ROOMS[room].schedules:
         explore = ["explore", "--schedules", str(SCHEDULES), "--seed", "1", "--jobs", "1", "--results", "explored"]
@@ -251,10 +253,18 @@ def _run(copy: Path, command: Sequence[str], within_s: float) -> int | None:
         "OMP_NUM_THREADS": "1",
         marked.MARK: mark,
     }
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(
-        command, cwd=copy, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
-    ) as process:
+    with (
+        (copy / SAID).open("wb") as said,
+        subprocess.Popen(
+            command,
+            cwd=copy,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
             return process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -274,7 +284,8 @@ def measured(rooms: Sequence[str], copies: Copies, pool: ThreadPoolExecutor) -> 
                 began = time.monotonic()
                 code = _run(copy, command, 20 * LEAST_S)
                 if code != 0:
-                    raise RuntimeError(f"{room}: without a mutant the {stage} exited with {code}: {' '.join(command)}")
+                    said = (copy / SAID).read_text(errors="replace")[-2000:]
+                    raise RuntimeError(f"{room}: without a mutant the {stage} exited with {code}\n{said}")
                 took = time.monotonic() - began
                 print(f"{room}: without a mutant the {stage} pass in {took:.0f} s", file=sys.stderr, flush=True)
                 limits[stage] = max(LEAST_S, TIMES_AS_LONG * took)
