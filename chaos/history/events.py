@@ -141,12 +141,14 @@ class FaultInjected(Event, frozen=True, kw_only=True, tag="fault_injected"):
 
 
 class FaultObserved(Event, frozen=True, kw_only=True, tag="fault_observed"):
-    """The evidence that it landed, and how long after the injection it was seen."""
+    """The evidence that it landed, and how long after the injection it was seen. `hit_ms`: how long after the line of
+    its injection it had been done, which on a slow harness is later than that line; None where both are one moment."""
 
     fault: int
     name: str
     evidence: str
     after_ms: float
+    hit_ms: float | None = None
 
 
 class FaultMissed(Event, frozen=True, kw_only=True, tag="fault_missed"):

@@ -149,7 +149,7 @@ class Injector:
             return hit
         self._emit(self._take(self._cycle.found, armed, hit, time.monotonic()))
         armed.fault.inject(self._scene, hit)
-        self._take(self._cycle.injected, armed)
+        self._take(self._cycle.injected, armed, time.monotonic())
         while (evidence := armed.fault.observe(self._scene, hit)) is None:
             if (missed := self._take(self._cycle.unseen, armed, time.monotonic())) is not None:
                 return missed

@@ -66,6 +66,8 @@ class Armed:
     # When it came to be resolved, or injected.
     since_s: float = 0.0
     hit: ResolvedTarget | None = None
+    # after it was put on record; None: in simulation, where nothing comes between
+    hit_ms: float | None = None
     healed: bool = False
 
     @property
@@ -144,13 +146,18 @@ class LifeCycle:
             deadline_s=armed.fault.deadline_s,
         )
 
-    def injected(self, armed: Armed) -> None:
+    def injected(self, armed: Armed, now_s: float | None = None) -> None:
+        """What there was to do is done."""
+        if now_s is not None:
+            armed.hit_ms = (now_s - armed.since_s) * 1000
         _go(armed, "observing", armed.since_s)
 
     def seen(self, armed: Armed, evidence: str, now_s: float) -> FaultObserved:
         after_ms = (now_s - armed.since_s) * 1000
         _go(armed, "landed", now_s)
-        return FaultObserved(fault=armed.number, name=armed.fault.name, evidence=evidence, after_ms=after_ms)
+        return FaultObserved(
+            fault=armed.number, name=armed.fault.name, evidence=evidence, after_ms=after_ms, hit_ms=armed.hit_ms
+        )
 
     def unseen(self, armed: Armed, now_s: float) -> FaultMissed | None:
         """There is no evidence yet."""

@@ -6,6 +6,7 @@ in either direction. What a history of an older version cannot tell (it holds no
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
@@ -35,6 +36,8 @@ from shaketable.chaos.verdict.testimony import unsaid
 
 # the exit code of a driver that could not load its job
 NO_JOB = 2
+# A fault that ends the run may come back a moment after the driver's exit is on record.
+_ENDED_BY_IT_S = 0.25
 _Landing = FaultTriggered | FaultInjected | FaultObserved
 _LANDING: tuple[type[_Landing], ...] = (FaultTriggered, FaultInjected, FaultObserved)
 _ABOUT_FAULTS: tuple[type[_Landing | FaultMissed | FaultHealed], ...] = (*_LANDING, FaultMissed, FaultHealed)
@@ -194,6 +197,30 @@ def _idle(history: History, fault: FaultInjected) -> bool:
     return attempt is not None and hit.isdisjoint(node for _, node in attempt.start.members)
 
 
+def _hit_too_late(history: History) -> Iterator[str]:
+    """A slow harness puts a fault on record, and the run is over before it gets to do it."""
+    plan = dict(_plan(history))
+    began_s = {event.fault: event.at_s for event in history.all(FaultInjected)}
+    for event in history.all(FaultObserved):
+        planned, injected_s = plan.get(event.fault), began_s.get(event.fault)
+        if planned is None or planned.needs == "nothing" or injected_s is None or event.hit_ms is None:
+            continue
+        late_s = injected_s + event.hit_ms / 1000 - _over_s(history)
+        if late_s > 0:
+            yield f"{event.name} (fault {event.fault}) was done {late_s:.2f} s after the run was over"
+
+
+def _over_s(history: History) -> float:
+    """From when on there was nothing left to hit. What ends badly, a fault may have ended that was not done yet."""
+    exits = [life.exited for life in history.driver_lives if life.exited is not None]
+    if not exits or len(exits) < len(history.driver_lives):
+        return math.inf
+    last = max(exits, key=lambda event: event.at_s)
+    if last.code == 0 and history.attempts:
+        return min(last.at_s, history.attempts[-1].end_s + history.skew_s)
+    return last.at_s + _ENDED_BY_IT_S
+
+
 def _over_at_once(history: History) -> Iterator[str]:
     """What is undone `until` something that was true before it landed is undone at once."""
     undone = {event.fault for event in history.all(FaultHealed)}
@@ -263,6 +290,7 @@ LOOKS: tuple[Callable[[History], Iterator[str]], ...] = (
     _not_as_planned,
     _not_planned,
     _too_late,
+    _hit_too_late,
     _over_at_once,
     _no_run,
     _not_recorded,
