@@ -163,7 +163,7 @@ def _is_a_bug(operator: str) -> bool:
 
 
 def _executed(text: str) -> str:
-    """Without annotations, which nobody evaluates, without what decorates (`frozen=False` breaks nothing), and without
+    """Without annotations, which nobody evaluates, without what decorates or says `frozen`, and without
     the lines' numbers."""
 
     class Bare(ast.NodeTransformer):
@@ -176,7 +176,7 @@ def _executed(text: str) -> str:
             return self.generic_visit(node)
 
         def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-            node.decorator_list = []
+            node.decorator_list, node.keywords = [], []
             return self.generic_visit(node)
 
         def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
