@@ -31,6 +31,7 @@ MINUTES = 2.0
 # holds, culprits, back-off, echoes, last words, leases and fences: what a run that ends well can still have wrong
 SUBTLE = (
     *("left-without-a-hold", "resize-asks-for-no-checkpoint", "hold-left-with-an-older-commit"),
+    "no-checkpoint-is-ever-requested",
     *("hold-at-a-report-that-has-been", "replacement-not-awaited", "culprit-is-always-rank-0"),
     *(
         "error-names-another-culprit",

@@ -74,3 +74,9 @@ def resize_asks_for_no_checkpoint(holding: Any) -> None:
         return hold
 
     replace(holding, "_hold", make)
+
+
+@defect("session", "grow-back", experiment="node-added", tried="processes", within_s=60)
+def no_checkpoint_is_ever_requested(session: Any) -> None:
+    """a worker is never told that a checkpoint is wanted now"""
+    replace(session, "checkpoint_requested", lambda original: lambda: False)
