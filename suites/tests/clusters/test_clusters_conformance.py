@@ -4,6 +4,8 @@ as an existing cluster that somebody else has started."""
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,6 +14,7 @@ from shaketable.clusters import conformance
 from shaketable.clusters.attached.cluster import AttachedCluster
 from shaketable.clusters.local.cluster import LocalCluster
 from shaketable.clusters.protocol import Cluster, Node, Shape, Unsupported
+from shaketable.clusters.view import RayView
 from shaketable.suites.tests.rigs.local_clusters import UNREAD
 
 pytestmark = pytest.mark.xdist_group("quick-cluster")
@@ -110,6 +113,23 @@ class TestAttached:
         conformance.eventually(theirs.leftovers, conformance.empty, conformance.FREED_S, "its driver is gone")
         left = [node.number for node in theirs.nodes() if node.node_id in there]
         assert [theirs.state(number) for number in left] == ["alive"]
+
+
+DATA = """
+import ray, sys
+from ray.data._internal.stats import get_or_create_stats_actor
+ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
+ray.get(get_or_create_stats_actor().__ray_ready__.remote(), timeout=60)
+"""
+
+
+@pytest.mark.on_demand
+def test_what_ray_data_leaves_in_a_cluster_is_no_leak_of_a_run(quick_cluster: LocalCluster) -> None:
+    """Its actor is detached: it outlives whoever used Ray Data first."""
+    subprocess.run([sys.executable, "-c", DATA, quick_cluster.address], check=True, timeout=120)
+    actors = RayView(quick_cluster.address).actors(but=frozenset())
+    assert any(line.startswith("actor _StatsActor ") for line in actors.values()), actors
+    conformance.eventually(quick_cluster.leftovers, conformance.empty, conformance.FREED_S, "the driver is gone")
 
 
 def test_teardown_leaves_no_process_and_no_file_even_with_a_frozen_node(quick_cluster: LocalCluster) -> None:
