@@ -322,19 +322,12 @@ def _with_metrics(data: bytes) -> AnyRecord | None:
 
 def _encode(record: AnyRecord) -> bytes:
     try:
-        return msgspec.json.encode(record, enc_hook=_plain_number)
+        return msgspec.json.encode(record)
     except (TypeError, OverflowError, ValueError) as error:
         raise LogViolation(
             f"a record of kind {type(record).__name__} cannot be written as JSON: {error}. Metrics are numbers,"
             " strings, lists and dicts of them"
         ) from error
-
-
-def _plain_number(value: Any) -> Any:
-    """Numpy's and torch's scalars, which people report as metrics."""
-    if callable(getattr(value, "item", None)) and getattr(value, "size", 1) in (0, 1):
-        return value.item()
-    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is not JSON")
 
 
 def log_at(run_path: str) -> RunLog:

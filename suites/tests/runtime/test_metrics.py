@@ -42,6 +42,17 @@ def test_numbers_in_disguise_become_numbers() -> None:
     assert type(found["e"]) is str and type(found["a"]) is float and math.isnan(back({"a": np.float32("nan")})["a"])
 
 
+class Scalar:
+    """Of a library that knows no dimensions."""
+
+    def item(self) -> float:
+        return 0.25
+
+
+def test_what_has_an_item_and_no_dimensions_is_a_number() -> None:
+    assert back({"a": Scalar()}) == {"a": 0.25}
+
+
 @pytest.mark.parametrize(
     ("metrics", "said"),
     [

@@ -44,7 +44,7 @@ def test_an_illegal_record_is_not_written(log: RunLog) -> None:
 
 
 def test_metrics_that_are_not_json_are_refused_by_name_and_not_written(log: RunLog) -> None:
-    with pytest.raises(LogViolation, match="object is not JSON"):
+    with pytest.raises(LogViolation, match="objects of type object is unsupported"):
         log.append(RunFinished(term=1, metrics={"model": object()}))
     assert names(log) == ["0000000001.json"]
 
