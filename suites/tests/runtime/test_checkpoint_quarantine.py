@@ -151,6 +151,11 @@ def test_the_best_are_kept_and_the_latest_always(order: Any, gone: list[str]) ->
     assert len(expired(commits, 1, Score("acc", order))) == 3
 
 
+def test_of_several_scores_the_lowest_are_kept_if_the_lowest_is_the_best() -> None:
+    commits = [scored(1, loss=0.5), scored(2, loss=2.0), scored(3, loss=1.0), scored(4)]
+    assert expired(commits, 3, Score("loss", "min")) == ["000002-t1-a1"]
+
+
 def test_a_configuration_without_a_fallback_is_warned_about() -> None:
     run = RunConfig("run", "/nowhere", checkpoint_config=CheckpointConfig(num_to_keep=1))
     with pytest.warns(UserWarning, match="no checkpoint to fall back to"):

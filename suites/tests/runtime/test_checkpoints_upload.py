@@ -86,13 +86,32 @@ def test_ranks_share_a_directory_with_shards_of_their_own(tmp_path: Path, target
     assert set(contents(target)) == {"common", "shard-0", "shard-1"}
 
 
-def test_two_ranks_that_write_one_name_with_different_bytes_are_both_named() -> None:
+@pytest.mark.parametrize("digits", ["ab", "ba"])
+def test_two_ranks_that_write_one_name_with_different_bytes_are_both_named(digits: str) -> None:
     def vote(digit: str) -> list[File]:
         return [File(path="model", size=1, checksum="xxh3:" + digit * 32)]
 
     with pytest.raises(ConflictingShards, match="ranks 1 and 3 both wrote 'model'") as error:
-        merge_files({3: vote("b"), 1: vote("a"), 0: []})
+        merge_files({3: vote(digits[1]), 1: vote(digits[0]), 0: []})
     assert (error.value.path, error.value.ranks) == ("model", (1, 3))
+
+
+@pytest.mark.parametrize(
+    ("modes", "merged"),
+    [
+        ((0o644, 0o600), 0o600),
+        ((0o600, 0o644), 0o600),
+        ((0o640, 0o640), 0o640),
+        ((None, 0o600), None),
+        ((0o600, None), 0o600),
+    ],
+)
+def test_what_two_ranks_wrote_is_as_private_as_the_more_private_of_the_two(
+    modes: tuple[int | None, int | None], merged: int | None
+) -> None:
+    """None: of a version that recorded no mode."""
+    votes = {rank: [File(path="model", size=1, checksum="xxh3:aa", mode=mode)] for rank, mode in enumerate(modes)}
+    assert [file.mode for file in merge_files(votes)] == [merged]
 
 
 def test_two_processes_that_write_one_name_never_mix_their_bytes(tmp_path: Path, target: Path) -> None:
@@ -219,6 +238,19 @@ def test_staging_copies_across_file_systems(tmp_path: Path) -> None:
         assert contents(stage(source, shm)) == contents(source) == {"model": b"1", "d/b": b"2"}
     finally:
         subprocess.run(["rm", "-rf", shm], check=True)
+
+
+def test_staging_leaves_links_what_they_are(tmp_path: Path) -> None:
+    """Where they lead is judged when they are uploaded."""
+    source = write(tmp_path / "source", model=b"1")
+    (source / "link").symlink_to("model")
+    assert (stage(source, tmp_path / "staging", take=False) / "link").is_symlink()
+
+
+def test_a_staging_that_fails_names_both_places(tmp_path: Path) -> None:
+    (tmp_path / "staging").write_text("no directory")
+    with pytest.raises(StorageError, match=r"source could not be staged in .*staging.*Check the rights"):
+        stage(write(tmp_path / "source", model=b"1"), tmp_path / "staging")
 
 
 def test_staging_twice_never_collides(tmp_path: Path) -> None:

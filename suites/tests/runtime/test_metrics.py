@@ -24,7 +24,8 @@ def back(metrics: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    "value", [0, -1, 2**63, 1.5, True, None, "", "naïve", [1, [2.5, "x"]], {"a": {"b": [None]}}, math.inf, -math.inf]
+    "value",
+    [0, -1, -(2**63), 2**63, 1.5, True, None, "", "naïve", [1, [2.5, "x"]], {"a": {"b": [None]}}, math.inf, -math.inf],
 )
 def test_what_json_can_say_and_infinity_come_back(value: Any) -> None:
     assert back({"value": value}) == {"value": value}

@@ -192,6 +192,16 @@ def test_a_file_of_the_users_that_cannot_be_read_is_no_outage(tmp_path: Path, mo
     assert not isinstance(error.value, StorageUnavailable)
 
 
+def test_an_outage_stays_one_when_the_error_says_of_which_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, given = begun(tmp_path / "run"), source(tmp_path)
+    monkeypatch.setattr(retries, "_retry_timeout_s", 0.3)
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, OSError(errno.EIO, "Input/output error"), 1000))
+    with pytest.raises(StorageUnavailable, match=r"could not be written to .*000001-t1-a1: .*Input/output error"):
+        store.upload(given, log.run_path / CHECKPOINTS / "000001-t1-a1")
+
+
 def test_a_directory_that_is_gone_when_it_is_synced_leaves_the_record_unsettled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,6 +255,12 @@ def test_only_what_is_quarantined_is_taken_back_and_never_below_an_attempt() -> 
         apply(folded(quarantined(2)), reinstated(2))
 
 
+def test_a_checkpoint_may_be_taken_back_while_the_attempt_of_an_earlier_driver_stands_still() -> None:
+    """Its driver is gone; the newer one ends it next."""
+    state = folded(quarantined(2), opened(term=2), CheckpointReinstated(term=2, commit=committed(2)))
+    assert state.latest == committed(2)
+
+
 def test_a_driver_that_died_before_it_could_end_the_attempt_hinders_no_relaunch(tmp_path: Path, run: Path) -> None:
     log = begun(run)
     commit(log, tmp_path, 1)

@@ -1,0 +1,156 @@
+"""The driver's shell: its loop, its peers, its places, its chores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shaketable.suites.mutants.defining import defect, replace
+
+BUDGET, GROW, LIVE, SAMPLES = "failure-budget", "grow-back", "liveness", "sample-accounting"
+
+
+def _command_skipped(executor: Any, *kinds: str) -> None:
+    def make(original: Any) -> Any:
+        def execute(self: Any, command: Any) -> None:
+            if type(command).__name__ not in kinds:
+                original(self, command)
+
+        return execute
+
+    replace(executor.Executor, "_execute", make)
+
+
+@defect("driver.executor", GROW, LIVE, experiment="node-added", tried="processes", within_s=60)
+def stops_not_executed(executor: Any) -> None:
+    """an attempt that is to stop is not told so"""
+    _command_skipped(executor, "StopAttempt")
+
+
+@defect("driver.executor", GROW, LIVE, experiment="node-added", tried="processes", within_s=60)
+def holds_not_executed(executor: Any) -> None:
+    """an attempt that is to hold is not told so"""
+    _command_skipped(executor, "BeginHold")
+
+
+@defect("driver.executor", "single-writer", SAMPLES, BUDGET, experiment="worker-crash", tried="processes", within_s=60)
+def first_report_told_too_high(executor: Any) -> None:
+    """workers are told to begin with the report after the right one"""
+
+    def make(original: Any) -> Any:
+        def start(self: Any, command: Any) -> None:
+            original(self, executor.msgspec.structs.replace(command, first_index=command.first_index + 1))
+
+        return start
+
+    replace(executor.Executor, "_start_attempt", make)
+
+
+@defect("driver.executor", LIVE, experiment="worker-crash", tried="processes", within_s=30)
+def one_rank_not_forked(executor: Any) -> None:
+    """the last rank of an attempt is never told to fork"""
+
+    def make(original: Any) -> Any:
+        def start(self: Any, command: Any) -> None:
+            last = self._peers.connected.pop(command.members[-1], None)
+            original(self, command)
+            if last is not None:
+                self._peers.connected[last.agent] = last
+
+        return start
+
+    replace(executor.Executor, "_start_attempt", make)
+
+
+@defect("driver.executor", LIVE, experiment="worker-crash", tried="processes", within_s=30)
+def exchanges_not_ended(executor: Any) -> None:
+    """what the ranks exchange is never complete"""
+    replace(executor.Executor, "_contribute", lambda original: lambda self, message: None)
+
+
+@defect(
+    "driver.executor",
+    tests="runtime/test_executor.py::test_a_driver_that_goes_on_looks_for_a_newer_one_before_it_hears_anybody",
+)
+def goes_on_without_looking(executor: Any) -> None:
+    """a driver that stood still does not look whether another has taken over"""
+    replace(executor.Executor, "_check_gap", lambda original: lambda self, now: None)
+
+
+@defect(
+    "driver.executor",
+    tests="runtime/test_executor.py::test_a_hold_that_a_slow_record_made_longer_is_no_hanging_of_its_workers",
+)
+def holds_count_as_hanging(executor: Any) -> None:
+    """the time for which a record kept workers in a hold is their own"""
+    replace(executor.Executor, "_held", lambda original: lambda self, attempt, seconds: None)
+
+
+@defect("driver.executor", tests="runtime/test_executor.py::test_a_driver_whose_output_nobody_reads_any_more_goes_on")
+def warnings_must_be_read(executor: Any) -> None:
+    """a driver whose output nobody reads ends with its next warning"""
+    replace(executor.Executor, "_warn", lambda original: lambda self, text: print(f"shaketable: {text}", flush=True))
+
+
+@defect("driver.pipeline", tests="runtime/test_pipeline.py::test_what_follows_a_record_waits_until_it_is_durable")
+def nothing_waits_for_a_record(pipeline: Any) -> None:
+    """what follows a record is done before it is durable"""
+
+    def make(original: Any) -> Any:
+        def run(self: Any) -> None:
+            original(self)
+            self.appended()
+
+        return run
+
+    replace(pipeline.Pipeline, "run", make)
+
+
+@defect("driver.process_placement", BUDGET, experiment="node-sigterm", tried="processes")
+def drains_not_seen(placement: Any) -> None:
+    """a node that drains looks like any other"""
+
+    def make(original: Any) -> Any:
+        def view(self: Any, entry: Any, alive: bool) -> Any:
+            return placement.ev.NodeView(entry.node_id, alive, False, 0.0)
+
+        return view
+
+    replace(placement.ProcessPlacement, "_node_view", make)
+
+
+@defect("driver.process_placement", BUDGET, experiment="spot-to-on-demand", tried="processes", within_s=60)
+def any_tier_will_do(placement: Any) -> None:
+    """a place is taken whatever labels were asked for"""
+    replace(placement, "lacking", lambda original: lambda labels, selector: ())
+
+
+@defect("driver.process_placement", "no-leaks", LIVE, GROW, experiment="node-sigterm", tried="processes", within_s=60)
+def places_not_given_back(placement: Any) -> None:
+    """a place that is given back is kept"""
+    replace(placement.ProcessPlacement, "_give_back", lambda original: lambda self, lease: None)
+
+
+@defect(
+    "driver.chores", tests="runtime/test_runtime_on_processes.py::test_only_the_checkpoints_to_keep_stay_in_storage"
+)
+def deletions_forgotten(chores: Any) -> None:
+    """a checkpoint that is to be deleted stays"""
+    replace(chores.Chores, "delete", lambda original: lambda self, checkpoint: None)
+
+
+@defect(
+    "driver.user_callback",
+    tests="runtime/test_user_callback.py::test_a_plain_report_is_told_once_all_ranks_have_made_it",
+)
+def told_with_the_first_rank(callback: Any) -> None:
+    """a report is told as soon as one rank has made it"""
+
+    def make(original: Any) -> Any:
+        def on_report(self: Any, attempt: int, rank: int, index: int, metrics: Any, checkpoint: bool) -> None:
+            size, self._world_size = self._world_size, 1
+            original(self, attempt, rank, index, metrics, checkpoint)
+            self._world_size = size
+
+        return on_report
+
+    replace(callback.Calling, "on_report", make)
