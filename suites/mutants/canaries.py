@@ -1,7 +1,8 @@
 """The mutant that a gate has to catch besides its experiments, drawn from the seed: gates of many days catch many.
 
 Each of these fails its experiment of the gate by the first invariant that it names, with every seed that was tried
-(`suites/tests/suites/test_canaries.py`). Real clusters have the one that was seen there often enough.
+(`suites/tests/suites/test_canaries.py`). Those on processes were seen there, each alone. Local Ray has the one that was
+seen there often enough.
 """
 
 from __future__ import annotations
@@ -47,7 +48,68 @@ CANARIES = {
         "uploads-never-collected",
         "world-above-max",
         "world-below-min",
-    )
+    ),
+    "processes": (
+        "attempt-number-reused",
+        "attempt-told-as-the-one-before",
+        "budget-kept-by-a-reopened-run",
+        "budget-off-by-one",
+        "budget-one-too-small",
+        "budgets-recorded-as-0",
+        "charged-twice",
+        "checkpoint-taken-for-a-plain-report",
+        "checkpoints-not-handed-over",
+        "checksum-of-something-else",
+        "commit-before-upload",
+        "commits-with-the-metrics-before",
+        "culprit-is-always-rank-0",
+        "driver-lost-charged",
+        "early-reclaim-charged",
+        "error-called-a-death",
+        "error-called-an-end",
+        "error-names-another-budget",
+        "error-names-another-culprit",
+        "error-not-charged",
+        "every-word-is-rank-0-s",
+        "failure-not-recorded",
+        "fence-ignored",
+        "finished-without-a-word",
+        "forked-without-the-checkpoint",
+        "growth-never",
+        "interrupt-called-a-failure",
+        "interrupt-charged",
+        "last-file-left-out",
+        "left-without-a-hold",
+        "live-checkpoints-collected",
+        "lost-member-not-noticed",
+        "metrics-of-the-report-before",
+        "new-nodes-not-looked-for",
+        "no-checkpoint-is-ever-requested",
+        "node-loss-not-charged",
+        "open-attempt-forgotten",
+        "preemption-charged",
+        "rank-order-stale",
+        "ranks-given-backwards",
+        "reports-numbered-from-1",
+        "resize-asks-for-no-checkpoint",
+        "resize-charged",
+        "restored-with-an-error-called-none",
+        "resume-from-an-older-commit",
+        "resume-from-scratch",
+        "resume-not-passed-on",
+        "size-of-something-else",
+        "stop-not-noticed",
+        "term-not-raised",
+        "tier-never-left",
+        "uploaded-under-another-name",
+        "uploads-never-collected",
+        "uploads-never-heard-of",
+        "voted-before-the-upload",
+        "workers-not-killed",
+        "world-above-max",
+        "world-below-min",
+        "world-told-too-large",
+    ),
 }
 
 

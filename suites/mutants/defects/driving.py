@@ -32,7 +32,7 @@ def holds_not_executed(executor: Any) -> None:
     _command_skipped(executor, "BeginHold")
 
 
-@defect("driver.executor", "single-writer", SAMPLES, BUDGET, experiment="worker-crash", tried="processes", within_s=60)
+@defect("driver.executor", "resume-from-checkpoint", experiment="worker-crash", tried="processes", within_s=60)
 def first_report_told_too_high(executor: Any) -> None:
     """workers are told to begin with the report after the right one"""
 
@@ -116,26 +116,6 @@ def drains_not_seen(placement: Any) -> None:
         return view
 
     replace(placement.ProcessPlacement, "_node_view", make)
-
-
-@defect("driver.process_placement", BUDGET, experiment="spot-to-on-demand", tried="processes", within_s=60)
-def any_tier_will_do(placement: Any) -> None:
-    """a place is taken whatever labels were asked for"""
-    replace(placement, "lacking", lambda original: lambda labels, selector: ())
-
-
-@defect("driver.process_placement", "no-leaks", LIVE, GROW, experiment="node-sigterm", tried="processes", within_s=60)
-def places_not_given_back(placement: Any) -> None:
-    """a place that is given back is kept"""
-    replace(placement.ProcessPlacement, "_give_back", lambda original: lambda self, lease: None)
-
-
-@defect(
-    "driver.chores", tests="runtime/test_runtime_on_processes.py::test_only_the_checkpoints_to_keep_stay_in_storage"
-)
-def deletions_forgotten(chores: Any) -> None:
-    """a checkpoint that is to be deleted stays"""
-    replace(chores.Chores, "delete", lambda original: lambda self, checkpoint: None)
 
 
 @defect(

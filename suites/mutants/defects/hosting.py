@@ -51,7 +51,7 @@ def uploads_not_answered(agentloop: Any) -> None:
     _not_told(agentloop, "UploadDone")
 
 
-@defect("agent.loop", LIVE, experiment="worker-crash", tried="processes", within_s=30)
+@defect("agent.loop", GROW, LIVE, experiment="node-added", tried="processes", within_s=60)
 def kills_not_obeyed(agentloop: Any) -> None:
     """an agent that is told to kill its worker does nothing"""
     replace(agentloop.AgentLoop, "_kill", lambda original: lambda self, attempt: None)

@@ -12,23 +12,34 @@ from shaketable.chaos.verdict.judge import judge
 from shaketable.suites import mutants
 from shaketable.suites.gate import runner
 from shaketable.suites.gate.catalogue import select
+from shaketable.suites.mutants import several
 from shaketable.suites.mutants.canaries import CANARIES, CANARY
 from shaketable.suites.mutants.patches import applied
 
 GATE = {entry.name: entry for entry in select([])}
 
 
-@pytest.mark.parametrize("cluster", ["", "local", "processes"])
-def test_on_real_clusters_it_is_one_that_was_seen_there(cluster: str) -> None:
+@pytest.mark.parametrize("cluster", ["", "local"])
+def test_on_ray_it_is_one_that_was_seen_there(cluster: str) -> None:
     assert runner.Request(variables={"cluster": cluster}, seed=7).canary == CANARY
     assert mutants.MUTANTS[CANARY].experiment in GATE and mutants.MUTANTS[CANARY].tried == "processes"
 
 
-def test_as_many_gates_as_there_are_canaries_have_each_another_one() -> None:
-    seeds = range(20261101, 20261101 + len(CANARIES["simulated"]))
-    drawn = {runner.Request(variables={"cluster": "simulated"}, seed=seed).canary for seed in seeds}
-    assert drawn == set(CANARIES["simulated"]) and len(drawn) > 30
-    assert runner.Request(variables={"cluster": "simulated", "seed": "5"}).canary in drawn
+@pytest.mark.parametrize(("cluster", "least"), [("simulated", 30), ("processes", 50)])
+def test_as_many_gates_as_there_are_canaries_have_each_another_one(cluster: str, least: int) -> None:
+    seeds = range(20261101, 20261101 + len(CANARIES[cluster]))
+    drawn = {runner.Request(variables={"cluster": cluster}, seed=seed).canary for seed in seeds}
+    assert drawn == set(CANARIES[cluster]) and len(drawn) >= least
+    assert runner.Request(variables={"cluster": cluster, "seed": "5"}).canary in drawn
+
+
+@pytest.mark.on_demand
+@pytest.mark.xdist_group("process-clusters")
+@pytest.mark.parametrize("name", CANARIES["processes"])
+def test_each_is_caught_by_its_invariant_on_processes(name: str) -> None:
+    mutant = mutants.MUTANTS[name]
+    seen = several.alone(name)
+    assert any(seen.reason.startswith(f"{mutant.experiment}: {invariant}: ") for invariant in mutant.caught_by), seen
 
 
 @pytest.mark.parametrize("name", CANARIES["simulated"])
