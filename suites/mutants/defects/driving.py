@@ -105,19 +105,6 @@ def nothing_waits_for_a_record(pipeline: Any) -> None:
     replace(pipeline.Pipeline, "run", make)
 
 
-@defect("driver.process_placement", BUDGET, experiment="node-sigterm", tried="processes")
-def drains_not_seen(placement: Any) -> None:
-    """a node that drains looks like any other"""
-
-    def make(original: Any) -> Any:
-        def view(self: Any, entry: Any, alive: bool) -> Any:
-            return placement.ev.NodeView(entry.node_id, alive, False, 0.0)
-
-        return view
-
-    replace(placement.ProcessPlacement, "_node_view", make)
-
-
 @defect(
     "driver.user_callback",
     tests="runtime/test_user_callback.py::test_a_plain_report_is_told_once_all_ranks_have_made_it",

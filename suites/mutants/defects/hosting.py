@@ -121,45 +121,7 @@ def guard_that_does_not_look(forkserver: Any) -> None:
     replace(forkserver, "_guard", make)
 
 
-@defect("agent.forkserver", tests=FORKS + "test_a_fork_server_imports_what_only_its_own_node_has")
-def only_the_drivers_paths(forkserver: Any) -> None:
-    """a fork server imports from where the driver does, and from nowhere else"""
-
-    def make(original: Any) -> Any:
-        def warm(self: Any, message: Any) -> None:
-            forkserver.sys.path[:] = list(message.sys_path)
-            original(self, message)
-
-        return warm
-
-    replace(forkserver._Server, "_warm", make)
-
-
 # ---- the session
-
-
-@defect("session", SAMPLES, GROW, experiment="node-added", tried="processes", within_s=60)
-def holds_not_obeyed(session: Any) -> None:
-    """a worker goes on through the report at which its attempt holds"""
-    replace(session.Session, "_may_leave", lambda original: lambda self, index, failed: True)
-
-
-@defect("session", GROW, LIVE, experiment="node-added", tried="processes", within_s=60)
-def holds_answered_ahead(session: Any) -> None:
-    """a worker says of ten reports more that it has made them"""
-
-    def make(original: Any) -> Any:
-        def on(self: Any, message: Any) -> None:
-            if isinstance(message, session.msg.HoldBegin):
-                self._returned += 10
-                original(self, message)
-                self._returned -= 10
-            else:
-                original(self, message)
-
-        return on
-
-    replace(session.Session, "_on", make)
 
 
 @defect("session", tests=REPORTS + "test_metrics_that_cannot_be_recorded_consume_their_index_and_vote_no")
