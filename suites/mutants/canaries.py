@@ -72,7 +72,6 @@ CANARIES = {
         "error-not-charged",
         "every-word-is-rank-0-s",
         "failure-not-recorded",
-        "fence-ignored",
         "finished-without-a-word",
         "forked-without-the-checkpoint",
         "growth-never",
