@@ -203,3 +203,5 @@ class Judgement:
     missed: tuple[Finding, ...] = ()
     # Limits of speed that were exceeded, in words. They do not touch the verdict.
     exceeded: tuple[str, ...] = ()
+    # What could not be shown beside the verdict, and why. They do not touch it either.
+    notes: tuple[str, ...] = ()

@@ -6,14 +6,16 @@ in either direction. What a history of an older version cannot tell (it holds no
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from shaketable.chaos.fault_kinds import kind_of
+from shaketable.chaos.fault_kinds import is_frozen, kind_of
 from shaketable.chaos.history.events import (
     AnyEvent,
     AttemptStarted,
+    CheckpointProbed,
     DeadlinePassed,
     DriverExited,
     DriverStarted,
@@ -26,13 +28,15 @@ from shaketable.chaos.history.events import (
     Healed,
     LeakCheck,
     PlannedFault,
+    SubjectBroke,
     TermBegan,
 )
-from shaketable.chaos.history.view import History
+from shaketable.chaos.history.view import ONE_CLOCK, History
 from shaketable.chaos.injection import triggers
 from shaketable.chaos.invariants.durability import unprobed
 from shaketable.chaos.invariants.liveness import ended_s
 from shaketable.chaos.verdict.testimony import unsaid
+from shaketable.chaos.verdict.views import heard
 
 # the exit code of a driver that could not load its job
 NO_JOB = 2
@@ -52,12 +56,45 @@ def contradictions(events: Sequence[AnyEvent]) -> Iterator[str]:
             yield f"two different lines are number {event.seq} of {event.writer}: one of them was changed"
     if len({event.seq for event in events if isinstance(event, ExperimentBegan)}) > 1:
         yield "the history is of more than one experiment"
+    yield from _drivers_half_told(events)
+    if not any(isinstance(event, SubjectBroke) for event in events):
+        yield from _half_told(events)
+
+
+def _drivers_half_told(events: Sequence[AnyEvent]) -> Iterator[str]:
+    """The launches count from 0, and whoever has exited was started."""
+    started = {event.launch for event in events if isinstance(event, DriverStarted)}
+    known = started | {event.launch for event in events if isinstance(event, DriverExited)}
+    for launch in range(max(known) + 1 if started else 0):
+        if launch not in started:
+            yield f"the history does not say that driver {launch + 1} was started"
+
+
+def _half_told(events: Sequence[AnyEvent]) -> Iterator[str]:
+    """The harness waits until each fault of the plan has landed or missed, or the time is up: where it says neither,
+    lines were taken out, and what else they would have excused nobody knows."""
+    began = next((event.faults for event in events if isinstance(event, ExperimentBegan)), None)
+    late = any(isinstance(event, DeadlinePassed) for event in events)
+    said: defaultdict[int, set[type]] = defaultdict(set)
+    for event in events:
+        if isinstance(event, _ABOUT_FAULTS):
+            said[event.fault].add(type(event))
+    for number, planned in enumerate(began or ()):
+        there = [kind in said[number] for kind in _LANDING]
+        whole = all(there) or FaultMissed in said[number] or (late and there[0])
+        if there != sorted(there, reverse=True) or not whole:
+            yield f"{_untold(number, planned, _LANDING[there.index(False)], 0)}, nor that it missed"
+
+
+def _untold(number: int, planned: PlannedFault, kind: type[_Landing], times: int) -> str:
+    verb = str(kind.__struct_config__.tag).removeprefix("fault_")
+    return f"{planned.name} (fault {number}) was planned, and the history says {times} times that it was {verb}"
 
 
 def lacking(history: History) -> Iterator[str]:
     """What did not take place, or was not recorded."""
     for look in LOOKS:
-        yield from look(history)
+        yield from heard(f"the check {look.__name__.lstrip('_')}", functools.partial(look, history))
 
 
 def missed_help(history: History) -> str:
@@ -105,9 +142,8 @@ def _not_as_planned(history: History) -> Iterator[str]:
         seqs: list[int] = []
         for kind in _LANDING:
             said = [event for event in history.all(kind) if event.fault == number]
-            verb = str(kind.__struct_config__.tag).removeprefix("fault_")
             if len(said) != 1:
-                yield f"{who} was planned, and the history says {len(said)} times that it was {verb}"
+                yield _untold(number, planned, kind, len(said))
                 break
             seqs.append(said[0].seq)
         else:
@@ -222,7 +258,8 @@ def _over_s(history: History) -> float:
 
 
 def _over_at_once(history: History) -> Iterator[str]:
-    """What is undone `until` something that was true before it landed is undone at once."""
+    """What is undone `until` something that was true before it landed is undone at once. So is what is frozen until its
+    own landing: that it stands still is no effect yet. (That a write was refused is one.)"""
     undone = {event.fault for event in history.all(FaultHealed)}
     landed = {event.fault: event for event in history.all(FaultInjected)}
     for number, planned in _plan(history):
@@ -230,15 +267,13 @@ def _over_at_once(history: History) -> Iterator[str]:
         if until is None or number not in undone or number not in landed:
             continue
         watch = triggers.Watch(triggers.parse(until, f"fault {number}, until"))
-        if any(watch.feed(event) for event in _before(history, landed[number])):
+        by = next((event for event in history.events if watch.feed(event)), None)
+        if by is None:
+            continue
+        if isinstance(by, _LANDING) and by.fault == number and is_frozen(planned.name):
+            yield f"{planned.name} (fault {number}) was undone at once: its `until` is true as soon as it lands"
+        elif history.events.index(by) < history.events.index(landed[number]):
             yield f"{planned.name} (fault {number}) was undone at once: its `until` was true before it landed"
-
-
-def _before(history: History, fault: FaultInjected) -> Iterator[AnyEvent]:
-    for event in history.events:
-        if event is fault:
-            return
-        yield event
 
 
 # ---- the rest of the record ----------------------------------------------------------------------------------
@@ -254,7 +289,7 @@ def _no_run(history: History) -> Iterator[str]:
         yield "the run never started an attempt"
     if not history.all(TermBegan):
         yield "no driver recorded that it took the run over"
-    if ended_s(history) is None or history.driver_lives[-1].exited is None:
+    if ended_s(history) is None or any(life.exited is None for life in history.driver_lives):
         yield "the history breaks off before the run's end"
     elif history.all(DeadlinePassed):
         yield "the run was over, and a fault was still on its way when the time was up"
@@ -265,12 +300,34 @@ def _not_recorded(history: History) -> Iterator[str]:
         yield "the run log was not read back from storage"
     for commit in unprobed(history):
         yield f"nobody tried to restore {commit.checkpoint} ({commit.place})"
-    if not history.nodes and history.began is not None and history.began.faults is not None:
-        yield "the history does not say which nodes there were"
+    if history.began is not None and history.began.faults is not None:
+        yield from _given_up_unseen(history)
+        if not history.nodes:
+            yield "the history does not say which nodes there were"
     if not history.all(Healed):
         yield "the history does not say since when everything was healed"
     if not history.all(LeakCheck):
         yield "nobody looked what the run left behind"
+
+
+def _given_up_unseen(history: History) -> Iterator[str]:
+    if history.subject != "bundled":
+        return
+    seen = {probe.checkpoint for probe in history.all(CheckpointProbed)} | history.deleted()
+    for checkpoint in sorted(history.quarantined_checkpoints() - seen):
+        yield f"nobody looked what is left of {checkpoint}, which was given up as corrupt"
+
+
+def _nodes_untold(history: History) -> Iterator[str]:
+    """A cluster of our own begins with the nodes that the experiment asks for; with those of its slices, if it has
+    any."""
+    began, wanted = history.began, history.configuration.nodes
+    if began is None or began.faults is None or began.cluster not in ONE_CLOCK or history.configuration.topology:
+        return
+    first = min((event.seq for event in history.all(DriverStarted)), default=0)
+    there = len({event.node_id for event in history.nodes if event.seq < first})
+    if there < wanted:
+        yield f"the history says of {there} nodes that they were there when the run began, the experiment has {wanted}"
 
 
 def _gaps(history: History) -> Iterator[str]:
@@ -285,10 +342,10 @@ def _gaps(history: History) -> Iterator[str]:
 
 
 LOOKS: tuple[Callable[[History], Iterator[str]], ...] = (
+    _not_planned,
     _missed,
     _no_evidence,
     _not_as_planned,
-    _not_planned,
     _too_late,
     _hit_too_late,
     _over_at_once,
@@ -296,4 +353,5 @@ LOOKS: tuple[Callable[[History], Iterator[str]], ...] = (
     _not_recorded,
     _gaps,
     unsaid,
+    _nodes_untold,
 )

@@ -36,6 +36,7 @@ from shaketable.chaos.plan import Finding, Judgement, Verdict
 from shaketable.chaos.verdict.carried_out import contradictions, lacking, missed_help
 from shaketable.chaos.verdict.recorded_runs import judge_recording
 from shaketable.chaos.verdict.recoveries import recovery_s, steps_lost, too_slow
+from shaketable.chaos.verdict.views import broke, heard, viewed
 
 FIT_AGAIN = "the script calls fit() again, for the run {!r}: one experiment watches one run, leave one fit() in it"
 # the name of a gap, beside those of the verdict's arguments
@@ -62,7 +63,8 @@ def judge(told: Sequence[AnyEvent] | History, damage: str = "") -> Judgement:
         return Judgement("INVALID", f"the history was changed after it was written: {damage}")
     if began[0].recorded:
         return judge_recording(events)
-    if (void := next(itertools.chain(_void(events), contradictions(events)), None)) is not None:
+    doubts = heard("the first look at the history", lambda: itertools.chain(_void(events), contradictions(events)))
+    if (void := next(doubts, None)) is not None:
         return Judgement("INVALID", void)
     try:
         history = History.indexed(told)
@@ -72,7 +74,9 @@ def judge(told: Sequence[AnyEvent] | History, damage: str = "") -> Judgement:
 
 
 def _judged(history: History) -> Judgement:
-    return replace(_verdict(history), exceeded=tuple(too_slow(history)))
+    judgement = _verdict(history)
+    exceeded, notes = viewed("what was too slow", lambda: tuple(too_slow(history)))
+    return replace(judgement, exceeded=exceeded or (), notes=(*judgement.notes, *notes))
 
 
 def _verdict(history: History) -> Judgement:
@@ -92,7 +96,9 @@ def _verdict(history: History) -> Judgement:
     for miss in missed:
         verdict: Verdict = "INVALID" if miss.invariant == CARRIED_OUT else "FAIL"
         return Judgement(verdict, miss.reason, findings, missed)
-    return Judgement("PASS", _praise(history, findings), findings)
+    applied = f"{sum(finding.status == 'PASS' for finding in findings)} of {len(findings)} invariants"
+    said, notes = viewed("what the run did", lambda: _praise(history))
+    return Judgement("PASS", "; ".join([*(said or ()), applied]), findings, notes=notes)
 
 
 def metrics_differ(judgement: Judgement) -> bool:
@@ -106,8 +112,12 @@ def _beyond_invariants(history: History) -> tuple[Finding, ...]:
     """What the experiment expects counts only where it took place."""
     if reason := next(lacking(history), ""):
         return (Finding(CARRIED_OUT, "FAIL", reason),)
-    missed = tuple(Finding(argument, "FAIL", reason) for argument, reason in _missed(history))
-    return missed or tuple(Finding(CARRIED_OUT, "FAIL", reason) for reason in _unproved(history))
+    try:
+        missed = tuple(Finding(argument, "FAIL", reason) for argument, reason in _missed(history))
+        return missed or tuple(Finding(CARRIED_OUT, "FAIL", reason) for reason in _unproved(history))
+    except Exception as error:  # noqa: BLE001  (the invariants have been heard, and stay so)
+        reason = f"what is expected was not compared: {broke(error)} (a bug in shaketable)"
+        return (Finding(CARRIED_OUT, "FAIL", reason),)
 
 
 # ---- INVALID -------------------------------------------------------------------------------------------------
@@ -207,11 +217,9 @@ def _charges_missed(history: History) -> Iterator[tuple[str, int, int, bool]]:
 # ---- PASS ----------------------------------------------------------------------------------------------------
 
 
-def _praise(history: History, findings: Sequence[Finding]) -> str:
-    """`resumed at 12 from commit 11; 1 of 1 charged; back in 0.09 s; 9 of 12 invariants`"""
-    applied = sum(finding.status == "PASS" for finding in findings)
-    parts = [*_resumes(history), *_charges(history), *_back(history)]
-    return "; ".join([*parts, f"{applied} of {len(findings)} invariants"])
+def _praise(history: History) -> list[str]:
+    """`resumed at 12 from commit 11`, `1 of 1 charged`, `back in 0.09 s`"""
+    return [*_resumes(history), *_charges(history), *_back(history)]
 
 
 def _resumes(history: History) -> Iterator[str]:

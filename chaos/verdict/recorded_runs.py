@@ -20,6 +20,7 @@ from shaketable.chaos.invariants.findings import counted, failed, not_applicable
 from shaketable.chaos.invariants.liveness import liveness
 from shaketable.chaos.invariants.resume_from_checkpoint import resume_from_checkpoint
 from shaketable.chaos.plan import Finding, Judgement
+from shaketable.chaos.verdict.views import viewed
 
 
 def judge_recording(events: Sequence[AnyEvent]) -> Judgement:
@@ -34,8 +35,10 @@ def judge_recording(events: Sequence[AnyEvent]) -> Judgement:
         if finding.status == "INVALID":
             return Judgement("INVALID", f"{finding.invariant}: {finding.reason}", findings)
     applied = sum(finding.status == "PASS" for finding in findings)
-    said = "; ".join([*_said(history), f"{applied} of {len(findings)} invariants"])
-    return Judgement("PASS", said, findings)
+    said, notes = viewed("what the run did", lambda: [*_said(history)])
+    return Judgement(
+        "PASS", "; ".join([*(said or ()), f"{applied} of {len(findings)} invariants"]), findings, notes=notes
+    )
 
 
 def _finding(invariant: Invariant, history: History) -> Finding:

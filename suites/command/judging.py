@@ -18,6 +18,7 @@ from shaketable.chaos.history.sealing import Stored, read_history
 from shaketable.chaos.history.view import History
 from shaketable.chaos.subjects.recorded import read_record
 from shaketable.chaos.verdict.judge import judge
+from shaketable.chaos.verdict.views import viewed
 from shaketable.reports.goodput import goodput
 from shaketable.reports.results import Result, Run
 from shaketable.suites.gate import execution
@@ -52,7 +53,7 @@ def _production(path: Path) -> Run:
     except ExperimentError as error:
         raise UsageError(str(error)) from None
     judged, known, versions = judge(events), _on_file(path, events), _versions(events)
-    measured, notes = execution.viewed("goodput", lambda: goodput(events))
+    measured, notes = viewed("goodput", lambda: goodput(events))
     result = replace(
         known,
         name=known.title or known.name,
@@ -60,7 +61,7 @@ def _production(path: Path) -> Run:
         reason=judged.reason,
         findings=judged.findings,
         goodput=measured,
-        notes=notes,
+        notes=(*judged.notes, *notes),
         folder=str(path),
         reproduce=f"shaketable reproduce {path}",
     )
@@ -81,7 +82,7 @@ def _judged(folder: Path, root: Path) -> tuple[Result, dict[str, str]]:
     # whatever order it was copied in
     events = history.merge([stored.events])
     seen = History(events)
-    judgement = judge(seen, stored.damage)
+    judgement = judge(seen, stored.damage or _stripped(stored))
     if said := _cut(folder / HISTORY):
         judgement = replace(judgement, verdict="INVALID", reason=said)
     known = replace(_on_file(folder, events), folder=str(folder.relative_to(root)), traceback="")
@@ -97,6 +98,12 @@ def _older(stored: Stored) -> Iterator[str]:
     began = next((event for event in stored.events if isinstance(event, ExperimentBegan)), None)
     if began is not None and began.faults is None:
         yield "it holds no plan: nothing shows that all that was planned took place"
+
+
+def _stripped(stored: Stored) -> str:
+    """Whoever writes a plan down also seals every line; empty: nothing speaks for a seal that was taken off."""
+    planned = any(isinstance(event, ExperimentBegan) and event.faults is not None for event in stored.events)
+    return "its lines carry no digests, and it was written with them" if planned and not stored.sealed else ""
 
 
 def _cut(path: Path) -> str:

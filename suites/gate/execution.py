@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from chaoslib.exceptions import InterruptExecution
@@ -27,6 +27,7 @@ from shaketable.chaos.run import engine
 from shaketable.chaos.run.engine import Executed
 from shaketable.chaos.run.preparation import Prepared
 from shaketable.chaos.verdict.recoveries import recoveries
+from shaketable.chaos.verdict.views import viewed
 from shaketable.reports.console import shown
 from shaketable.reports.cost import by_tier
 from shaketable.reports.goodput import Goodput, accounted
@@ -41,7 +42,6 @@ from shaketable.suites.gate.environment import machine_problem
 if TYPE_CHECKING:
     from shaketable.clusters.local.pool import ClusterPool
 
-T = TypeVar("T")
 HISTORY, EXPERIMENT, RESULT, TRACEBACK = "history.jsonl", "experiment.yaml", "result.json", "traceback.txt"
 
 
@@ -137,30 +137,25 @@ def judged(
 ) -> Result:
     """The result with everything that its history says. Raises UsageError for a file of deviations that cannot be
     read."""
-    measured, notes = viewed("goodput", lambda: measure(history))
-    recovered, more = viewed("recovery", lambda: recoveries(history))
+    measured, no_goodput = viewed("goodput", lambda: measure(history))
+    recovered, no_recovery = viewed("recovery", lambda: recoveries(history))
+    hits, no_hits = viewed("what landed", lambda: landed(history.events))
+    printed, no_output = viewed("output", lambda: output(history.events))
+    tiers, no_tiers = viewed("tiers", lambda: by_tier(history))
     told = replace(
         result,
         verdict=judgement.verdict,
         reason=judgement.reason,
         findings=judgement.findings,
         exceeded=judgement.exceeded,
-        landed=landed(history.events),
-        output=output(history.events),
+        landed=hits or (),
+        output=printed or (),
         goodput=measured,
         recoveries=recovered or (),
-        notes=(*notes, *more),
-        tiers=by_tier(history),
+        notes=(*judgement.notes, *no_goodput, *no_recovery, *no_hits, *no_output, *no_tiers),
+        tiers=tiers or (),
     )
     return deviations.held_against(told, judgement, history)
-
-
-def viewed(what: str, measure: Callable[[], T]) -> tuple[T | None, tuple[str, ...]]:
-    """What `measure` gives, or None with a note why not: a view never takes a verdict with it."""
-    try:
-        return measure(), ()
-    except Exception as error:  # noqa: BLE001  (the outermost boundary of a view)
-        return None, (f"{what} was not computed: {type(error).__name__}: {error} (a bug in shaketable)",)
 
 
 def broken(trial: Trial, folder: Path, results: Path, error: BaseException, seconds: float) -> Result:

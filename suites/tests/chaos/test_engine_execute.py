@@ -28,6 +28,7 @@ from shaketable.chaos.history.events import (
     NodeLeft,
     read_events,
 )
+from shaketable.chaos.history.view import History
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Judgement, Plan
 from shaketable.chaos.run import engine, leak_check
 from shaketable.chaos.run.preparation import missing_extras, prepare
@@ -74,6 +75,23 @@ def test_a_crash_that_lands_and_is_survived_passes(tmp_path: Path) -> None:
     assert isinstance(events[0], ExperimentBegan) and isinstance(events[1], NodeJoined)
     assert [type(e) for e in only(events, (FaultObserved, Healed, LeakCheck))] == [FaultObserved, Healed, LeakCheck]
     assert only(events, DriverExited)[0].code == 0
+
+
+def test_the_first_line_is_the_whole_plan(tmp_path: Path) -> None:
+    arguments = {"until": {"event": "fault_observed", "after": 0}}
+    freeze = FaultPlan("freeze_worker", {"rank": 0}, {"step": 5, "after": 0}, arguments)
+    plan = plan_of(CRASH, freeze, expect=Expect(charged={"max_failures": 1}, steps_lost=9, within_s=29.0))
+    _, events = execute(plan, tmp_path)
+    began = events[0]
+    assert isinstance(began, ExperimentBegan) and began.faults is not None
+    told = [(f.name, f.target, f.at, f.arguments, f.needs, f.helps, f.heals) for f in began.faults]
+    assert told == [
+        (CRASH.name, CRASH.target, CRASH.at, {}, "attempt", False, False),
+        (freeze.name, freeze.target, freeze.at, arguments, "attempt", False, True),
+    ]
+    history = History(events)
+    assert (history.expect, history.configuration) == (plan.expect, plan.configuration)
+    assert (began.title, began.subject, began.seed) == (plan.title, "ray-train", 0)
 
 
 def test_a_result_folder_is_complete_and_its_storage_goes_after_a_pass(tmp_path: Path) -> None:

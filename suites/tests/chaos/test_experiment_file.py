@@ -1,3 +1,5 @@
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from shaketable.chaos.faults import arming
 from shaketable.chaos.plan import Expect, FaultPlan
 
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+INCIDENTS = sorted((Path(__file__).parents[2] / "incidents").glob("*.yaml"))
 FIFTEEN = {
     "worker-crash",
     "worker-exception",
@@ -60,6 +63,34 @@ def test_an_experiment_is_at_most_forty_lines_and_means_a_plan(path: Path) -> No
     assert {"gate", "torch", "jax", "budget", "storage", "driver", "tpu", "apart", "network"} & set(
         file.document["tags"]
     )
+
+
+NUMBERS = {"one": 1, "two": 2, "three": 3, "second": 2, "third": 3}
+ACCOUNTS = {"failure": "max_failures", "preemption": "max_preemption_failures", "start": "max_start_failures"}
+ANY = "(" + "|".join(NUMBERS) + ")"
+
+
+def expected(title: str) -> Iterator[tuple[str, object]]:
+    """What the title of a hypothesis says, as arguments of `verdict`."""
+    if outcome := re.search(r"(?:^|then )(finished|failed)(?! first)", title.lower()):
+        yield "outcome", outcome[1]
+    if driver := re.search(rf"by the {ANY} driver", title):
+        yield "driver", NUMBERS[driver[1]]
+    if "nothing charged" in title:
+        yield "charged", {}
+    if "charged" in title and (counts := re.findall(rf"{ANY} (failure|preemption|start)s?\b", title)):
+        yield "charged", {ACCOUNTS[what]: NUMBERS[count] for count, what in counts}
+    if "no step lost" in title:
+        yield "steps_lost", 0
+
+
+@pytest.mark.parametrize("path", [*EXPERIMENTS, *INCIDENTS], ids=lambda path: path.stem)
+def test_what_a_title_says_is_asserted(path: Path) -> None:
+    file = experiment_file.load(path)
+    said = dict(expected(file.document["steady-state-hypothesis"]["title"]))
+    assert said, "a title says at least how the run ends"
+    for argument, value in said.items():
+        assert getattr(file.plan.expect, argument) == value, argument
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)

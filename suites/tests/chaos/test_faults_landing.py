@@ -8,13 +8,16 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from types import SimpleNamespace
+from typing import Any, cast, get_args
 
 import pytest
 
 from shaketable.chaos import procfs
 from shaketable.chaos.faults import FAULTS, GROUP, Fault, Scene, arming
+from shaketable.chaos.faults.freeze_controller import FreezeController
 from shaketable.chaos.faults.freeze_node import FreezeNode
 from shaketable.chaos.faults.freeze_raylet import FreezeRaylet
 from shaketable.chaos.faults.hang_worker import HangWorker
@@ -33,6 +36,7 @@ from shaketable.chaos.history.events import (
     Healed,
     NodeJoined,
     Stepped,
+    TermBegan,
     WorkerStarted,
 )
 from shaketable.chaos.injection.injector import Injector
@@ -247,6 +251,22 @@ def test_a_fault_whose_inject_does_nothing_is_missed(name: str, stage: Stage, mo
     assert not only(events, FaultObserved) and not only(events, Healed)
 
 
+@pytest.mark.parametrize("name", ["sigkill_node", "drain_node", "sigterm_node"])
+def test_a_node_that_went_by_itself_is_no_evidence(name: str, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drained one does. Nothing was done to it, and it is gone when somebody looks."""
+
+    def by_itself(self: Fault, scene: Scene, hit: ResolvedTarget) -> None:
+        for number in hit.nodes:
+            stage.cluster.signal_node(number, signal.SIGKILL)
+
+    monkeypatch.setattr(FAULTS[name], "inject", by_itself)
+    monkeypatch.setattr(FAULTS[name], "observe_within_s", 0.3)
+    events = stage.play(FAULT_PLANS[name])
+    (missed,), (injected,) = only(events, FaultMissed), only(events, FaultInjected)
+    assert missed.reason == "no evidence that it landed within 0.3 s"
+    assert injected.pids and all(map(procfs.gone, injected.pids))
+
+
 def test_a_second_run_that_ends_without_being_done_is_no_evidence(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,6 +395,23 @@ def test_a_frozen_node_is_thawed_when_its_until_comes_true(stage: Stage) -> None
 def test_a_frozen_worker_without_until_is_thawed_when_the_run_is_over(stage: Stage) -> None:
     events = stage.play(FAULT_PLANS["freeze_worker"])
     assert len(only(events, FaultHealed)) == 1 and not procfs.stopped(stage.workers[1].pid)
+
+
+@pytest.mark.parametrize("terms", [0, 1, 2])
+def test_the_controller_that_is_frozen_is_whoever_took_the_run_over_last(stage: Stage, terms: int) -> None:
+    """With Ray Train that is another process than the driver. Where nobody has said so, it is the driver."""
+    actors = [sleeper() for _ in range(terms)]
+    stage.started += actors
+    said = [TermBegan(writer=f"controller-{actor.pid}-ab12", term=n, spent={}) for n, actor in enumerate(actors, 1)]
+    heard = cast(Collector, SimpleNamespace(snapshot=lambda: [Healed(), *said, Healed()]))
+    fault, scene = FreezeController(), replace(stage.scene, collector=heard)
+    hit = ResolvedTarget(pids=(stage.driver.pid,))
+    fault.inject(scene, hit)
+    eventually(lambda: fault.observe(scene, hit), bool, SETTLED_WITHIN_S, "it is stopped")
+    processes = [stage.driver, *actors]
+    assert [procfs.stopped(each.pid) for each in processes] == [False] * terms + [True]
+    fault.heal(scene, hit)
+    assert not any(procfs.stopped(each.pid) for each in processes)
 
 
 def test_a_node_that_was_added_has_joined_the_history(stage: Stage) -> None:

@@ -10,6 +10,7 @@ from shaketable.chaos.history import events as h
 from shaketable.chaos.incidents.recorded_attempts import incident_of
 from shaketable.chaos.plan import Judgement
 from shaketable.chaos.subjects.recorded import read_record
+from shaketable.chaos.verdict import recorded_runs
 from shaketable.chaos.verdict.judge import judge
 from shaketable.suites.command.incidents import reproduced
 from shaketable.suites.command.judging import judge_folder
@@ -36,6 +37,18 @@ def test_what_a_recorder_cannot_see_is_not_applicable_and_the_rest_is_judged() -
     assert passed == {"resume-from-checkpoint", "world-size-bounds", "single-writer", "liveness"}
     assert all(finding.reason for finding in result.findings)
     assert result.reproduce == f"shaketable reproduce {TWO_KILLS}"
+
+
+def test_a_sentence_that_cannot_be_made_leaves_the_verdict_and_a_note(
+    recorded: list[h.AnyEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(history: object) -> None:
+        raise KeyError("no such attempt")
+
+    monkeypatch.setattr(recorded_runs, "_said", breaks)
+    judgement = judge(recorded)
+    assert (judgement.verdict, judgement.reason) == ("PASS", "4 of 12 invariants")
+    assert judgement.notes == ("what the run did was not computed: KeyError: 'no such attempt' (a bug in shaketable)",)
 
 
 def test_it_is_reproduced_with_two_kills_of_the_same_ranks_on_ray_train() -> None:

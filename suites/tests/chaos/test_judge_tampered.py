@@ -324,7 +324,9 @@ def test_what_is_harmless_is_not_blamed(
 
 
 def test_a_file_with_its_lines_twice_and_in_another_order_is_judged_as_before(tmp_path: Path) -> None:
-    lines = [h.encode(event) for event in [*reclaimed()[::-1], *reclaimed()]]
+    """As older versions wrote it: without plan and digests."""
+    older = change(reclaimed(), h.ExperimentBegan, always, faults=None)
+    lines = [h.encode(event) for event in [*older[::-1], *older]]
     (tmp_path / "history.jsonl").write_bytes(b"".join(lines))
     [result] = judge_folder(tmp_path).results
     assert result.verdict == "PASS", result.reason

@@ -110,6 +110,33 @@ def test_a_simulated_fault_that_does_nothing_makes_the_experiment_invalid(monkey
     assert "no evidence that it landed" in judgement.reason
 
 
+@pytest.mark.parametrize(("fail_at", "expected"), [(None, "PASS"), (5, "INVALID")])
+def test_a_second_run_beside_it_has_to_finish_too(fail_at: int | None, expected: str) -> None:
+    """What it ends with is its own affair, and no evidence where that is an error."""
+    beside = FaultPlan("second_run", None, {"step": 3}, {"changed": {"job_config": {"steps": 12, "fail_at": fail_at}}})
+    judgement = judge(play(Plan("beside", Configuration(cluster="simulated", num_workers=1), (beside,), Expect())))
+    assert judgement.verdict == expected, judgement.reason
+    assert expected == "PASS" or "second_run (fault 0) was begun, but there is no evidence" in judgement.reason
+
+
+def test_a_slow_worker_makes_each_step_take_so_many_times_as_long_until_it_is_healed() -> None:
+    def took_s(factor: float, **until: dict[str, int]) -> float:
+        arguments = {"factor": factor, **until}
+        slow = FaultPlan("slow_worker", {"rank": 1}, {"step": 10}, arguments)
+        reached = FaultPlan("reached", None, {"step": 10})
+        job = {"steps": 60, "step_s": 1.0, "checkpoint_every": 60}
+        configuration = Configuration(cluster="simulated", num_workers=3, job_config=job)
+        events = play(Plan("slow", configuration, (slow if factor > 1 else reached,), Expect(within_s=900)))
+        (hit,) = (event.at_s for event in events if isinstance(event, FaultInjected))
+        return next(event.at_s for event in events if isinstance(event, AttemptEnded)) - hit
+
+    # fifty steps of a second each
+    assert took_s(1) == pytest.approx(50, rel=0.05)
+    assert took_s(3) == pytest.approx(150, rel=0.05)
+    assert took_s(10) == pytest.approx(500, rel=0.05)
+    assert took_s(10, until={"step": 35}) == pytest.approx(25 * 10 + 25, rel=0.05)
+
+
 def test_steps_that_nobody_looks_at_are_told_as_one() -> None:
     """A day of training takes no longer than what happens in it."""
     job = {"steps": 4000, "checkpoint_every": 1000, "step_s": 20.0}

@@ -10,6 +10,7 @@ import msgspec
 from shaketable.chaos.experiment.file import load
 from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.history import events as h
+from shaketable.chaos.history.sealing import sealed
 from shaketable.chaos.history.view import History
 from shaketable.chaos.simulation import player
 from shaketable.chaos.verdict.judge import judge
@@ -42,7 +43,7 @@ def _played(folder: Path, name: str, mutant: str, loss: bool) -> Result:
         events.append(_baseline(events))
     here = folder / name
     here.mkdir(parents=True)
-    (here / "history.jsonl").write_bytes(b"".join(map(h.encode, events)))
+    (here / "history.jsonl").write_bytes(sealed(events))
     (here / "driver-0.log").write_text("the driver says hello\n")
     history = History(events)
     told = Result(
