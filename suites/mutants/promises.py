@@ -47,7 +47,7 @@ BROKEN_BY: Mapping[str, tuple[str, ...]] = {
     "tier-3": ("ladder-begun-again", "error-names-another-budget"),
     "tier-4": ("tier-forgotten-by-a-new-driver", "tier-skipped"),
     "cause-1": ("a-hang-is-called-a-death", "start-failure-taken-for-an-error"),
-    "cause-2": ("echo-taken-for-the-cause", "culprit-is-always-rank-0"),
+    "cause-2": ("echo-taken-for-the-cause", "culprit-is-always-rank-0", "culprit-of-a-start-is-always-rank-0"),
     "cause-3": ("early-reclaim-charged", "unread-notice-forgotten"),
     "cause-4": ("bug-during-a-preemption-not-charged",),
     "hang-1": ("hang-ignored", "hang-not-charged"),

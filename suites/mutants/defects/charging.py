@@ -326,6 +326,21 @@ def culprit_is_always_rank_0(endings: Any) -> None:
     replace(endings, "close", make)
 
 
+@defect("controller.handlers.endings", BUDGET)
+def culprit_of_a_start_is_always_rank_0(endings: Any) -> None:
+    """whoever could not be started, the record blames rank 0 and its node"""
+
+    def make(original: Any) -> Any:
+        def close(m: Any, ending: Any) -> None:
+            if ending.cause == "start_failed":
+                ending = dataclasses.replace(ending, rank=0, node_id=m.live.nodes[0])
+            original(m, ending)
+
+        return close
+
+    replace(endings, "close", make)
+
+
 @defect("controller.attempt", BUDGET, experiment="worker-hung")
 def a_hang_is_called_a_death(attempt: Any) -> None:
     """an attempt that hung is recorded as one whose worker died; the account is the same"""

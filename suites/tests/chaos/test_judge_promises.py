@@ -17,16 +17,19 @@ from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.history import events as h
 from shaketable.chaos.history.entries import End
 from shaketable.chaos.history.view import History
+from shaketable.chaos.invariants import node_quarantine, recorded_configuration
 from shaketable.chaos.invariants.durability import durability
 from shaketable.chaos.invariants.last_words import wrong_words
 from shaketable.chaos.invariants.pauses import pause_s
 from shaketable.chaos.invariants.resume_from_checkpoint import resume_from_checkpoint
 from shaketable.chaos.invariants.single_writer import single_writer
+from shaketable.chaos.invariants.truthful_ending import truthful_ending
 from shaketable.chaos.plan import Finding, Judgement
 from shaketable.chaos.simulation import player
 from shaketable.chaos.simulation.subject.agent import Worker
 from shaketable.chaos.verdict.judge import judge
 from shaketable.chaos.workloads.worker_api import files_in
+from shaketable.runtime.config import Quarantine, RunConfig, Tier
 from shaketable.runtime.controller import budget
 from shaketable.runtime.controller.attempt import Hang
 from shaketable.runtime.controller.handlers.hanging import _culprits
@@ -62,6 +65,32 @@ def file(**content: Any) -> dict[str, Any]:
 def fit_gives_more() -> Events:
     ended = next(event for event in played("worker-crash") if isinstance(event, h.RunEnded))
     return change(played("worker-crash"), h.RunEnded, always, metrics={**(ended.metrics or {}), "loss": 0.0})
+
+
+def read_back(**content: Any) -> Events:
+    """The log lists the file of the first commit otherwise than the harness has read it."""
+    events = logged("worker-crash", "checkpoint_committed", files=[file(**content)])
+    as_it_is = {"state.json": (file()["size"], file()["checksum"])}
+    return change(events, h.CheckpointProbed, lambda e: e.index == 1, read=as_it_is)
+
+
+def raised(detail: str, name: str = "worker-exception") -> Events:
+    """Log and driver agree on an error that no worker had."""
+    return change(logged(name, "attempt_ended", detail=detail), h.AttemptEnded, lambda e: e.attempt == 1, detail=detail)
+
+
+def shifted() -> Events:
+    """Every report of rank 1 of attempt 1 is the one after it, by what that rank told itself."""
+    return [
+        msgspec.structs.replace(e, step=e.step + 1, since=e.first + 1)
+        if isinstance(e, h.Stepped) and (e.attempt, e.rank) == (1, 1)
+        else e
+        for e in played("worker-crash")
+    ]
+
+
+def uncommitted(index: int) -> Events:
+    return logged("worker-crash", "run_finished", uncommitted=[{"index": index, "detail": "refused"}])
 
 
 def opened(**content: Any) -> Events:
@@ -108,6 +137,41 @@ LIES: list[tuple[str, Callable[[], Events], str]] = [
         lambda: logged("worker-crash", "attempt_started", 1, first_index=14),
         "truthful-ending: log record 16 begins attempt 2 with report 14, the next one is 13",
     ),
+    (
+        "the size of a file",
+        lambda: read_back(size=67),
+        "truthful-ending: log record 3 lists state.json of 000001-t1-a1 as 67 bytes with xxh3:4b20",
+    ),
+    (
+        "the checksum of a file",
+        lambda: read_back(checksum="xxh3:00"),
+        "truthful-ending: log record 3 lists state.json of 000001-t1-a1 as 66 bytes with xxh3:00, it is 66 bytes",
+    ),
+    (
+        "another error than the driver says",
+        lambda: logged("worker-exception", "attempt_ended", detail="ValueError: x"),
+        "truthful-ending: log record 15 ends attempt 1 with 'ValueError: x', its driver said 'InjectedError: ",
+    ),
+    (
+        "another error than the worker raised",
+        lambda: raised("ValueError: x"),
+        "truthful-ending: log record 15 ends attempt 1 with 'ValueError: x', its worker raised InjectedError",
+    ),
+    (
+        "an injected error that was a planned one",
+        lambda: raised("PlannedFailure: x"),
+        "truthful-ending: log record 15 ends attempt 1 with 'PlannedFailure: x', its worker raised InjectedError",
+    ),
+    (
+        "a commit named as not committed",
+        lambda: uncommitted(40),
+        "truthful-ending: log record 46 names report 40 as not committed, and attempt 2 committed it",
+    ),
+    (
+        "a report named as not committed that nobody made",
+        lambda: uncommitted(41),
+        "truthful-ending: log record 46 names report 41 as not committed, and no rank of attempt 2 handed it over",
+    ),
     ("the bounds", lambda: opened(num_workers=[2, 3]), "truthful-ending: log record 1 has num_workers [2, 3]"),
     (
         "a budget",
@@ -122,6 +186,28 @@ LIES: list[tuple[str, Callable[[], Events], str]] = [
 def test_a_log_that_says_otherwise_is_a_failure(tampered: Callable[[], Events], says: str) -> None:
     judgement = judge(tampered())
     assert judgement.verdict == "FAIL" and judgement.reason.startswith(says), judgement.reason
+
+
+def test_each_key_of_the_recorded_configuration_is_what_the_driver_was_given() -> None:
+    """One after the other is written down as something else; nested ones too."""
+    given = next(e for e in played("worker-crash") if isinstance(e, h.LogRecord)).record["configuration"]
+    optional = {"budget_window_s": 9.0, "node_quarantine": {"failures": 9}, "tiers": [{"name": "x"}]}
+    for key in (*given, *optional, "chips_per_host", "accelerator_type"):
+        says = f"log record 1 has {key} "
+        assert truthful_ending(History(opened(**{key: optional.get(key, 9)}))).reason.startswith(says), key
+
+
+def test_what_an_experiment_leaves_is_as_the_runtime_has_it() -> None:
+    run = RunConfig(name="x")
+    for key, value in recorded_configuration.LEFT.items():
+        assert getattr(run.checkpoint_config if "score" in key else run, key) == value, key
+    assert dataclasses.asdict(Tier(name="x")) == {"name": "x", "label_selector": {}, **recorded_configuration.TIER}
+    assert dataclasses.asdict(Quarantine()) == node_quarantine.DEFAULTS
+
+
+def test_all_reports_of_a_rank_shifted_by_one_contradict_the_log() -> None:
+    reason = truthful_ending(History(shifted())).reason
+    assert reason == "log record 2 begins attempt 1 with report 1, rank 1 began with 2"
 
 
 @pytest.mark.parametrize(
