@@ -180,7 +180,8 @@ def _unknown(history: History) -> Iterator[str]:
         # a driver that was killed has told nobody of its last commit
         return
     known = {commit.checkpoint for commit in history.commits}
-    for entry in (*history.of(Deletion), *history.of(QuarantinedCheckpoint)):
+    taken_away: list[Deletion | QuarantinedCheckpoint] = [*history.of(Deletion), *history.of(QuarantinedCheckpoint)]
+    for entry in taken_away:
         if entry.checkpoint not in known:
             did = "deleted" if isinstance(entry, Deletion) else "given up"
             yield f"{entry.checkpoint} was {did} ({entry.place}), but never committed"
