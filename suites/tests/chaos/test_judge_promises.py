@@ -19,6 +19,7 @@ from shaketable.chaos.history.entries import End
 from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants import node_quarantine, recorded_configuration
 from shaketable.chaos.invariants.durability import durability
+from shaketable.chaos.invariants.held_steps import lost_in_a_hold
 from shaketable.chaos.invariants.last_words import wrong_words
 from shaketable.chaos.invariants.pauses import pause_s
 from shaketable.chaos.invariants.resume_from_checkpoint import resume_from_checkpoint
@@ -27,6 +28,7 @@ from shaketable.chaos.invariants.truthful_ending import truthful_ending
 from shaketable.chaos.plan import Finding, Judgement
 from shaketable.chaos.simulation import player
 from shaketable.chaos.simulation.subject.agent import Worker
+from shaketable.chaos.simulation.subject.world import Pace
 from shaketable.chaos.verdict.judge import judge
 from shaketable.chaos.workloads.worker_api import files_in
 from shaketable.runtime.config import Quarantine, RunConfig, Tier
@@ -238,6 +240,43 @@ def test_a_job_that_is_never_asked_for_a_checkpoint_is_no_pass(monkeypatch: pyte
         "expected 1 charged to max_preemption_failures, the run charged 0"
     )
     assert verdicts["slice-host-by-host"].reason.startswith("grow-back: attempt 1 trained with 2")
+
+
+def test_an_experiment_that_may_lose_no_step_has_no_checkpoint_that_hides_a_lost_one() -> None:
+    """A commit at every step would make up for any hold that was not waited for."""
+    plans = {name: load(path).plan for name, path in PATHS.items()}
+    strict = {name: plan.configuration.job_config for name, plan in plans.items() if plan.expect.steps_lost == 0}
+    assert {"node-added", "node-sigterm", "slow-network"} <= strict.keys()
+    assert {name: job for name, job in strict.items() if job.get("checkpoint_every", 1) < 10} == {}
+
+
+@pytest.mark.parametrize(
+    ("cause", "left_s", "says"),
+    [
+        ("resized", 0.0, "attempt 1 ended resized (log record 6) by a hold at step 3, but rank 0 had done step 5"),
+        ("preempted", 0.0, "attempt 1 ended preempted (log record 6) by a hold at step 3, but rank 0 had done step 5"),
+        ("preempted", 60.0, None),
+        ("worker_death", 0.0, None),
+    ],
+    ids=["resized", "preempted", "at the deadline", "killed"],
+)
+def test_what_is_done_after_the_commit_of_a_hold_is_lost(cause: str, left_s: float, says: str | None) -> None:
+    story = Story().launch().attempt(2).steps(1, 3).fault("drain_node", nodes=[2], deadline_s=30.0)
+    story.steps(4, 5, commit=False).wait(left_s).end(cause, None).attempt(1)
+    found = lost_in_a_hold(story.history)
+    assert found is None if says is None else str(found).startswith(says), found
+
+
+def test_a_growth_that_does_not_wait_for_its_commit_is_seen_in_an_experiment() -> None:
+    """Where a record takes its time, an older commit comes in between."""
+    plan = load(PATHS["node-added"]).plan
+    job = {**plan.configuration.job_config, "checkpoint_every": 5, "step_s": 0.2}
+    plan = dataclasses.replace(plan, configuration=dataclasses.replace(plan.configuration, job_config=job))
+    slow = player.Disturbances(pace=Pace(append=(1.5, 2.0)))
+    assert judge(player.play(plan, arm(plan), slow).events).verdict == "PASS"
+    with applied("hold-left-with-an-older-commit"):
+        judgement = judge(player.play(plan, arm(plan), slow).events)
+    assert judgement.reason.startswith("sample-accounting: attempt 1 ended resized (log record 5) by a hold at step 10")
 
 
 def judged(name: str) -> Judgement:
