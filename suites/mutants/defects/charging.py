@@ -405,6 +405,36 @@ def error_names_another_culprit(endings: Any) -> None:
     replace(endings, "_described", make)
 
 
+@defect("controller.handlers.hanging", BUDGET, experiment="worker-hung")
+def those_that_wait_are_blamed_for_a_hang(hanging: Any) -> None:
+    """a hang is blamed on the ranks that wait in a collective for the one that stands elsewhere"""
+
+    def make(original: Any) -> Any:
+        def culprits(hang: Any) -> Any:
+            found = original(hang)
+            return [rank for rank in hang.late if rank not in found] or found
+
+        return culprits
+
+    replace(hanging, "_culprits", make)
+
+
+@defect(
+    "controller.budget",
+    tests="runtime/test_storage_endurance.py::"
+    "test_an_attempt_whose_checkpoint_cannot_be_read_ends_as_an_outage_uncharged",
+)
+def storage_outage_charged(budget: Any) -> None:
+    """an attempt that the storage ended is charged to max_failures"""
+    replace_item(budget.ACCOUNT_OF, "storage_outage", lambda _: "max_failures")
+
+
+@defect("controller.budget", "liveness")
+def pause_lasts_a_thousand_times_as_long(budget: Any) -> None:
+    """the pause before a retry is a thousand times as long"""
+    replace(budget, "backoff_s", lambda original: lambda endings, jitter: 1000 * original(endings, jitter))
+
+
 @defect("controller.budget", BUDGET)
 def pause_doubles_never(budget: Any) -> None:
     """the pause before a retry stays at half a second"""

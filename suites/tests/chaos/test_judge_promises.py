@@ -19,13 +19,14 @@ from shaketable.chaos.history.entries import End
 from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants import node_quarantine, recorded_configuration
 from shaketable.chaos.invariants.durability import durability
+from shaketable.chaos.invariants.failure_budget import failure_budget
 from shaketable.chaos.invariants.held_steps import lost_in_a_hold
 from shaketable.chaos.invariants.last_words import wrong_words
 from shaketable.chaos.invariants.pauses import pause_s
 from shaketable.chaos.invariants.resume_from_checkpoint import resume_from_checkpoint
 from shaketable.chaos.invariants.single_writer import single_writer
 from shaketable.chaos.invariants.truthful_ending import truthful_ending
-from shaketable.chaos.plan import Finding, Judgement
+from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Judgement, Plan
 from shaketable.chaos.simulation import player
 from shaketable.chaos.simulation.subject.agent import Worker
 from shaketable.chaos.simulation.subject.world import Pace
@@ -397,6 +398,50 @@ def test_a_superseded_driver_without_a_log_deletes_nothing_either() -> None:
     old = next(e for e in story.events if isinstance(e, h.TermBegan))
     story.say(h.CheckpointDeleted(term=1, checkpoint="1-1-1"), old.writer)
     assert "the driver of term 1 deleted 1-1-1 5." in single_writer(story.history).reason
+
+
+ROW = Plan(
+    "starts fail twice, and not in a row",
+    Configuration(cluster="simulated", num_workers=(1, 3), nodes=4, max_failures=2, max_start_failures=1),
+    (
+        FaultPlan("sigkill_worker", {"rank": 1}, {"step": 10}),
+        FaultPlan("sigkill_node", {"rank": 1}, {"state": "STARTING", "nth": 2}),
+        FaultPlan("sigkill_worker", {"rank": 1}, {"step": 20}),
+        FaultPlan("sigkill_node", {"rank": 1}, {"state": "STARTING", "nth": 4}),
+    ),
+    Expect(charged={"max_failures": 2, "max_start_failures": 2}),
+)
+
+
+def test_start_failures_that_are_not_in_a_row_end_no_run() -> None:
+    """Nor do those in a row go on: a driver that is lost between them says nothing of a start."""
+    assert judge(player.play(ROW, arm(ROW)).events).verdict == "PASS"
+    with applied("start-failures-never-end-a-row"):
+        judgement = judge(player.play(ROW, arm(ROW)).events)
+    assert judgement.verdict == "FAIL" and judgement.reason.startswith("failure-budget: the run "), judgement.reason
+    story = Story(max_start_failures=1)
+    for _ in range(2):
+        story.launch().attempt(3, enter=[0]).fault("sigkill_worker", ranks=[1])
+        story.end("start_failed", "max_start_failures", rank=1)
+        story.attempt(3, enter=[0]).fault("sigkill_driver").exit(137)
+        story.launch().end("driver_lost", None, attempt=story.number)
+    assert "with 2 charged to max_start_failures of 1" in failure_budget(story.attempt(3).history).reason
+
+
+def test_what_nobody_has_damaged_is_not_given_up() -> None:
+    story = Story(storage="s3").launch().attempt(2).steps(1, 3).fault("hurt_storage")
+    assert durability(story.history).status == "NOT APPLICABLE"
+    story.record("checkpoint_quarantined", checkpoint="3-1-1")
+    assert durability(story.history).reason.startswith("3-1-1 was quarantined (log record 6), but no")
+
+
+def test_an_outage_is_charged_to_nothing() -> None:
+    def ended(account: str | None) -> Finding:
+        story = Story(storage="s3", max_failures=1).launch().attempt(2).steps(1, 3).fault("hurt_storage")
+        return failure_budget(story.end("storage_outage", account).attempt(2).history)
+
+    assert ended(None).status == "PASS"
+    assert ended("max_failures").reason.startswith("no fault that may be charged landed, but the run charged 1")
 
 
 # ---- the last words of a failed run ----------------------------------------------------------------------------------
