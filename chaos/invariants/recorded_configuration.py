@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shaketable.chaos.history.events import TermBegan
 from shaketable.chaos.history.view import History
 from shaketable.chaos.invariants import node_quarantine
 from shaketable.chaos.plan import Configuration
@@ -46,10 +47,12 @@ OPTIONAL = ("budget_window_s", "node_quarantine", "tiers", "accelerator_type", "
 
 def wrong_configuration(history: History, record: Mapping[str, Any]) -> Iterator[str]:
     """`record`: that with which a driver took the run over."""
-    said = record.get("configuration") or {}
-    if not said or history.script:
+    said, term = record.get("configuration") or {}, int(record.get("term", 0))
+    known = any(event.term == term for event in history.all(TermBegan))
+    if not said or history.script or not known:
+        # a script has a configuration of its own, and of a mute driver nobody knows which launch it was
         return
-    for key, value in _given(history, history.settings(int(record.get("term", 0)))).items():
+    for key, value in _given(history, history.settings(term)).items():
         told = said.get(key, None if key in OPTIONAL else value)
         if _plain(key, told) != value:
             yield f"has {key} {told}, the driver was given {value}"
