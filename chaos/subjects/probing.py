@@ -77,7 +77,7 @@ def read_all(directory: Path) -> dict[str, tuple[int, str]]:
     files = [path for path in directory.rglob("*") if path.is_file()]
     if not files:
         raise Unreadable(f"{directory}: no file in it")
-    return {str(path.relative_to(directory)): _measured(path) for path in files}
+    return {str(path.relative_to(directory)): _measured(path) for path in sorted(files)}
 
 
 def _measured(path: Path) -> tuple[int, str]:
