@@ -102,7 +102,7 @@ def _ended(history: History, record: Mapping[str, Any]) -> Iterator[str]:
         return
     reasons = {reason.fault for reason in expected(history, attempt).faults}
     raising = [event for event in history.all(FaultInjected) if event.fault in reasons]
-    known = {ON_PURPOSE for event in raising if event.name == "raise_in_worker"}
+    known = {ON_PURPOSE for event in raising if _asks_to_raise(event)}
     known |= {PLANNED} if OWN_FAILURE in reasons else set()
     told = next((name for name in (ON_PURPOSE, PLANNED) if f"{name}: " in detail), None)
     if (told is None and _raised_nothing_else(history, raising)) or (told is not None and told not in known):
@@ -112,7 +112,13 @@ def _ended(history: History, record: Mapping[str, Any]) -> Iterator[str]:
 def _raised_nothing_else(history: History, hit: Sequence[FaultInjected]) -> bool:
     """Whether a worker of that attempt can have had no other error: none of the storage's, nor an echo."""
     others = {kind_of(event.name).loss for event in history.all(FaultInjected)} & {"storage", "checkpoint"}
-    return not history.disturbed and not others and all(event.name == "raise_in_worker" for event in hit)
+    return not history.disturbed and not others and all(_asks_to_raise(event) for event in hit)
+
+
+def _asks_to_raise(fault: FaultInjected) -> bool:
+    """Whether it is ours, and makes the training function raise; what another package's raises is not known."""
+    kind = kind_of(fault.name)
+    return kind.manner == "raises" and kind.causes == ("worker_error",) and kind.__module__.startswith("shaketable.")
 
 
 def _last_line(text: str) -> str:
