@@ -194,7 +194,7 @@ class LeakCheck(Event, frozen=True, kw_only=True, tag="leak_check"):
 class CheckpointProbed(Event, frozen=True, kw_only=True, tag="checkpoint_probed"):
     """After the run ended the harness tried to restore a committed checkpoint through the subject's own
     reader. `digest` is the hash-chain digest found in it (None when the job has none), `files` what is in it (None: not
-    looked)."""
+    looked), `read` the size and checksum of each file of it, as the harness measured them (None: it did not)."""
 
     checkpoint: str
     index: int
@@ -203,6 +203,7 @@ class CheckpointProbed(Event, frozen=True, kw_only=True, tag="checkpoint_probed"
     digest: str | None = None
     step: int | None = None
     files: list[str] | None = None
+    read: dict[str, tuple[int, str]] | None = None
 
 
 class LogRecord(Event, frozen=True, kw_only=True, tag="log_record"):

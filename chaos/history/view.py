@@ -263,6 +263,11 @@ class History:
         return 0.0 if self.began is not None and self.began.cluster in ONE_CLOCK else CLOCK_SKEW_S
 
     @property
+    def disturbed(self) -> bool:
+        """Whether it is of a simulated world with disturbances of its own, besides the plan."""
+        return self.began is not None and self.began.unplanned_from is not None
+
+    @property
     def own_job(self) -> bool:
         """Whether the job is the user's own: it records nothing, its reports are heard."""
         return not is_bundled(self.configuration.job)

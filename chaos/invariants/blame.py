@@ -4,22 +4,20 @@ can have. A part of failure-budget, for subjects whose log names them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from shaketable.chaos.fault_kinds import FAILURES, PREEMPTIONS, kind_of
+from shaketable.chaos.fault_kinds import FAILURES, PREEMPTIONS, STARTS, is_frozen, kind_of, takes_place
 from shaketable.chaos.history.entries import End
 from shaketable.chaos.history.events import FaultInjected
 from shaketable.chaos.history.view import Attempt, History
 from shaketable.chaos.invariants.ledger import OWN_FAILURE, expected
-
-NAMED = (FAILURES, PREEMPTIONS)
 
 
 def wrongly_blamed(history: History) -> str | None:
     if history.subject != "bundled" or not history.has_log:
         return None
     ended = ((attempt, attempt.end) for attempt in history.attempts if attempt.end is not None)
-    found = (_wrong(history, attempt, end) for attempt, end in ended if end.account in NAMED)
+    found = (LOOKS[end.account](history, attempt, end) for attempt, end in ended if end.account in LOOKS)
     return next(filter(None, found), None)
 
 
@@ -38,11 +36,7 @@ def _wrong(history: History, attempt: Attempt, end: End) -> str | None:
         # whom it hit is not on record
         return None
     if (end.rank, end.node_id) not in places:
-        hit = ", ".join(f"rank {rank} on node {str(node)[:8]}" for rank, node in sorted(places)) or "nobody"
-        return (
-            f"{attempt.name} ended {end.cause} by rank {end.rank} on node {str(end.node_id)[:8]} ({end.place}),"
-            f" hit was {hit}"
-        )
+        return _another(attempt, end, places)
     causes = frozenset[str]().union(*(kind_of(fault.name).causes for fault in faults))
     if not all(kind_of(fault.name).causes for fault in faults):
         # a fault of another package that does not say
@@ -50,6 +44,29 @@ def _wrong(history: History, attempt: Attempt, end: End) -> str | None:
     if end.account == FAILURES and end.cause not in causes | ({"worker_error"} if own else set()):
         return f"{attempt.name} ended {end.cause} ({end.place}), by {_names(faults)} it ends {_listed(causes)}"
     return None
+
+
+def _wrong_start(history: History, attempt: Attempt, end: End) -> str | None:
+    """Whatever hit a rank that was starting may have kept it from that, a place that had been lost before too. While
+    something is frozen, the error of a peer that waited for it may be all there is."""
+    numbers = {reason.fault for reason in expected(history, attempt).faults}
+    before = [each for each in history.attempts if each.start.position < attempt.start.position]
+    earlier = {reason.fault for each in before for reason in expected(history, each).faults}
+    injected = history.all(FaultInjected)
+    faults = [event for event in injected if event.fault in numbers]
+    if any(is_frozen(fault.name) or not (fault.ranks or fault.nodes) for fault in faults):
+        return None
+    faults += [event for event in injected if event.fault in earlier and takes_place(event.name)]
+    places = {place for fault in faults for place in _places(history, attempt, fault)}
+    return None if (end.rank, end.node_id) in places else _another(attempt, end, places)
+
+
+def _another(attempt: Attempt, end: End, places: set[tuple[int, str]]) -> str:
+    hit = ", ".join(f"rank {rank} on node {str(node)[:8]}" for rank, node in sorted(places)) or "nobody"
+    return (
+        f"{attempt.name} ended {end.cause} by rank {end.rank} on node {str(end.node_id)[:8]} ({end.place}),"
+        f" hit was {hit}"
+    )
 
 
 def _places(history: History, attempt: Attempt, fault: FaultInjected) -> Iterator[tuple[int, str]]:
@@ -68,3 +85,10 @@ def _names(faults: list[FaultInjected]) -> str:
 
 def _listed(causes: frozenset[str]) -> str:
     return " or ".join(sorted(causes))
+
+
+LOOKS: dict[str | None, Callable[[History, Attempt, End], str | None]] = {
+    FAILURES: _wrong,
+    PREEMPTIONS: _wrong,
+    STARTS: _wrong_start,
+}

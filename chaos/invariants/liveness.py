@@ -3,8 +3,17 @@
 
 from __future__ import annotations
 
-from shaketable.chaos.history.events import DeadlinePassed, Healed, StateChanged, Stepped
-from shaketable.chaos.history.view import History
+from shaketable.chaos.fault_kinds import kind_of
+from shaketable.chaos.history.events import (
+    DeadlinePassed,
+    FaultHealed,
+    FaultInjected,
+    Healed,
+    Reported,
+    StateChanged,
+    Stepped,
+)
+from shaketable.chaos.history.view import Attempt, History
 from shaketable.chaos.invariants.findings import failed, invariant, not_applicable, passed
 from shaketable.chaos.plan import Finding
 
@@ -50,4 +59,43 @@ def ended_s(history: History) -> float | None:
 def _stuck(history: History) -> str:
     steps = [event.step for event in history.all(Stepped)]
     states = [event.state for event in history.all(StateChanged)]
-    return f"; last step {steps[-1] if steps else 'none'}, controller {states[-1] if states else 'silent'}"
+    where = f"; last step {steps[-1] if steps else 'none'}, controller {states[-1] if states else 'silent'}"
+    return where + _behind(history)
+
+
+def _behind(history: History) -> str:
+    """Of an attempt that is still open: who has come least far, or was last seen to stand still."""
+    last = history.attempts[-1] if history.attempts else None
+    if last is None or last.end is not None:
+        return ""
+    if missing := sorted(set(range(last.world_size)) - {event.rank for event in last.workers}):
+        return f"; {_ranks(missing)} of {last.name} not in the training function"
+    # a step is on record before its report, which has returned where that is on record too
+    reached = {rank: (last.last_step(rank) or 0, False) for rank in range(last.world_size)}
+    for event in history.all(Reported):
+        if (event.term, event.attempt) == (last.start.term, last.number) and event.rank in reached:
+            reached[event.rank] = max(reached[event.rank], (event.step, True))
+    least = min(reached.values())
+    behind = [rank for rank, place in reached.items() if place == least]
+    if len(behind) == last.world_size:
+        behind = sorted(_standing_still(history, last)) or behind
+    if len(behind) == last.world_size:
+        return ""
+    return f"; {_ranks(behind)} behind at step {least[0]}"
+
+
+def _standing_still(history: History, attempt: Attempt) -> set[int]:
+    """Ranks that a fault has stopped in it, and nothing has let go on since."""
+    healed = {event.fault for event in history.all(FaultHealed)}
+    return {
+        rank
+        for event in history.all(FaultInjected)
+        if kind_of(event.name).manner in ("hangs", "frozen") and event.fault not in healed
+        if history.attempt(event.term, event.attempt) is attempt
+        for rank in event.ranks
+        if rank < attempt.world_size
+    }
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks))}"

@@ -15,12 +15,14 @@ from shaketable.chaos.history.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointDeleted,
+    CheckpointProbed,
     CheckpointQuarantined,
     Committed,
     Event,
     FaultHealed,
     FaultInjected,
     LogRecord,
+    RestoreStarted,
     RunEnded,
     TermBegan,
 )
@@ -37,7 +39,7 @@ LEAVES_WITHIN_S = 45.0
 def single_writer(history: History) -> Finding:
     if not history.has_log and not history.commits:
         return not_applicable(NAME, "the subject has no log and recorded no commit")
-    for check in (_log, _terms, _attempts, _commits, _foreign_events, _superseded, _lingering):
+    for check in (_log, _terms, _attempts, _commits, _foreign_events, _unknown, _superseded, _lingering):
         if (wrong := next(check(history), None)) is not None:
             return failed(NAME, wrong)
     terms = len(history.of(Opening))
@@ -170,8 +172,25 @@ def _foreign_events(history: History) -> Iterator[str]:
         if took.checkpoint not in (deleted if isinstance(took, CheckpointDeleted) else given_up):
             did = "deleted" if isinstance(took, CheckpointDeleted) else "gave up"
             yield f"the driver of term {took.term} {did} {took.checkpoint}, but the log does not hold it"
-    if lost := (deleted | given_up) - {commit.checkpoint for commit in history.commits}:
-        yield f"{min(lost)} was deleted or given up, but never committed"
+
+
+def _unknown(history: History) -> Iterator[str]:
+    """A checkpoint that nobody committed: there is nothing to delete, to give up, to restore or to find afterwards."""
+    if not history.has_log:
+        # a driver that was killed has told nobody of its last commit
+        return
+    known = {commit.checkpoint for commit in history.commits}
+    taken_away: list[Deletion | QuarantinedCheckpoint] = [*history.of(Deletion), *history.of(QuarantinedCheckpoint)]
+    for entry in taken_away:
+        if entry.checkpoint not in known:
+            did = "deleted" if isinstance(entry, Deletion) else "given up"
+            yield f"{entry.checkpoint} was {did} ({entry.place}), but never committed"
+    for event in history.all(RestoreStarted):
+        if (name := event.checkpoint.rstrip("/").rpartition("/")[2]) not in known:
+            yield f"rank {event.rank} of attempt {event.attempt} was to restore {name}, which was never committed"
+    for probe in history.all(CheckpointProbed):
+        if probe.checkpoint not in known:
+            yield f"{probe.checkpoint} was found after the run, but never committed"
 
 
 def _superseded(history: History) -> Iterator[str]:

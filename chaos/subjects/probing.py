@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import xxhash
+
 from shaketable.chaos.errors import ChaosError
 from shaketable.chaos.history.events import (
     MOST_FILES,
@@ -42,18 +44,19 @@ def has_digests(events: Sequence[AnyEvent]) -> bool:
 def probed(commit: Committed, directory: Path, *, digests: bool) -> CheckpointProbed:
     """What came out of reading `directory`, the checkpoint's content."""
     try:
-        read_all(directory)
+        read = read_all(directory)
         step, digest = _chain_state(directory) if digests else (None, None)
     except (Unreadable, CorruptCheckpoint, OSError) as error:
         return broken(commit, str(error))
-    files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    few = len(read) <= MOST_FILES
     return CheckpointProbed(
         checkpoint=commit.checkpoint,
         index=commit.index,
         ok=True,
         step=step,
         digest=digest,
-        files=files if len(files) <= MOST_FILES else None,
+        files=sorted(read) if few else None,
+        read=read if few else None,
     )
 
 
@@ -67,17 +70,24 @@ def quarantined(checkpoint: str, files: list[str]) -> CheckpointProbed:
     return CheckpointProbed(checkpoint=checkpoint, index=index, ok=False, reason="quarantined", files=files)
 
 
-def read_all(directory: Path) -> None:
-    """Every byte of every file, thrown away: storage that lists a file need not be able to give it."""
+def read_all(directory: Path) -> dict[str, tuple[int, str]]:
+    """Size and checksum of every file, by its relative path: storage that lists a file need not be able to give it."""
     if not directory.is_dir():
         raise Unreadable(f"{directory}: no such directory")
     files = [path for path in directory.rglob("*") if path.is_file()]
     if not files:
         raise Unreadable(f"{directory}: no file in it")
-    for path in files:
-        with path.open("rb") as file:
-            while file.read(BLOCK_BYTES):
-                pass
+    return {str(path.relative_to(directory)): _measured(path) for path in sorted(files)}
+
+
+def _measured(path: Path) -> tuple[int, str]:
+    """As the log of the bundled runtime writes checksums."""
+    size, digest = 0, xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            size += len(block)
+            digest.update(block)
+    return size, f"xxh3:{digest.hexdigest()}"
 
 
 def _chain_state(directory: Path) -> tuple[int | None, str | None]:

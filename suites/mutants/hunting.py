@@ -1,8 +1,9 @@
 """Looking for a mutant in simulation: the schedules of a seed, one after the other, with the runtime of this process
 broken.
 
-`runtime` stands for the runtime's own checks (an event that its table does not allow, a record that is not legal): a
-mutant that stumbles over one of those is caught as well, by the runtime itself.
+A mutant is caught by an invariant that it names itself; another one that fails beside it proves nothing of that. Among
+them `runtime` stands for the runtime's own checks, by which it refuses to go on: an event that its table does not
+allow, a record that is not legal. Any other crash counts for nothing.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from shaketable.suites.mutants.patches import applied
 ITSELF = "runtime"
 # the name of the mutant that is none
 CONTROL = ""
-# such a crash is a patch that fits no more
-NO_CHECK = ("TypeError", "AttributeError", "KeyError", "IndexError")
+# how the runtime refuses to go on
+REFUSALS = ("IllegalEvent: ", "LogViolation: ")
 
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """`by` the first invariant that failed, after so many schedules; empty: none did, or the patch broke the runtime in
-    another way than it means to (`reason`)."""
+    """`by` the invariant that failed and has to, after so many schedules; empty: none did, and `reason` says what else
+    was seen."""
 
     name: str
     by: str
@@ -52,18 +53,23 @@ class Sighted:
 
 
 def hunt(name: str, seed: int, most: int) -> Caught:
-    """Until one schedule is violated, `most` at the utmost."""
+    """Until one schedule is violated as it must be, `most` at the utmost. Without a mutant: in any way."""
+    mutant, instead = MUTANTS.get(name), ""
+    wanted = set(INVARIANTS) if mutant is None else set(mutant.caught_by)
+    looks = {known: invariant for known, invariant in INVARIANTS.items() if known in wanted}
     with applied(name):
         for tried, number in enumerate(itertools.islice(numbers(name), most), start=1):
-            found = explore_one(draw(seed, number)).violation
-            if found is not None:
-                by = "" if _misfit(found) else found.invariant
-                return Caught(name, by, tried, found.reason)
-    return Caught(name, "", most)
+            schedule = draw(seed, number)
+            found = explore_one(schedule, looks).violation
+            if found is not None and (mutant is None or _meant(found, wanted)):
+                return Caught(name, found.invariant, tried, found.reason)
+            if not instead and (other := found or explore_one(schedule).violation) is not None:
+                instead = f"instead {other.invariant} in schedule {number}: {other.reason}"
+    return Caught(name, "", most, instead)
 
 
-def _misfit(found: Finding) -> bool:
-    return found.invariant == ITSELF and found.reason.startswith(NO_CHECK)
+def _meant(found: Finding, wanted: set[str]) -> bool:
+    return found.invariant in wanted and (found.invariant != ITSELF or found.reason.startswith(REFUSALS))
 
 
 def sight(name: str, seed: int, schedules: int, *, first: int = 1) -> Sighted:

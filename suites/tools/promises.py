@@ -64,7 +64,7 @@ def promises() -> list[Promise]:
         name = match["id"]
         mutants = BROKEN_BY.get(name, ())
         known = [MUTANTS[mutant] for mutant in mutants if mutant in MUTANTS]
-        where = dict.fromkeys([*(place for each in known for place in _where(each)), *TESTED_BY.get(name, ())])
+        where = dict.fromkeys([*(place for each in known for place in _where(each)), *_by_hand(name)])
         found.append(Promise(name, match["text"], tuple(match["checks"].split(", ")), tuple(where), mutants))
     return found
 
@@ -79,12 +79,17 @@ def _where(mutant: Mutant) -> Iterator[str]:
         yield mutant.tests
 
 
+def _by_hand(promise: str) -> Iterator[str]:
+    for tests in TESTED_BY.get(promise, {}).values():
+        yield from tests
+
+
 # ---- what is wrong --------------------------------------------------------------------------------------------
 
 
 def problems(rows: Sequence[Promise]) -> Iterator[str]:
-    """Empty cells, names of nothing, and mutants that none of the named checks has to catch (where no test changes a
-    history by hand instead)."""
+    """Empty cells, names of nothing, and checks that none of the mutants needs (where no test changes a history by hand
+    instead)."""
     ids = {row.id for row in rows}
     for name in (*BROKEN_BY, *TESTED_BY):
         if name not in ids:
@@ -106,14 +111,16 @@ def _wrong(row: Promise, experiments: set[str]) -> Iterator[str]:
         elif "::" not in place and place not in {*experiments, EXPLORED}:
             yield f"there is no experiment {place}"
     known = [MUTANTS[name] for name in row.mutants if name in MUTANTS]
-    if known and not any(_proves(mutant, row) for mutant in known) and row.id not in TESTED_BY:
-        yield f"none of its mutants has to be caught by {' or '.join(row.judged_by)}"
+    for judge in row.judged_by if known else ():
+        if not any(_proves(mutant, judge) for mutant in known) and judge not in TESTED_BY.get(row.id, {}):
+            yield f"none of its mutants has to be caught by {judge}"
     if BY_TESTS in row.judged_by and not any("::" in place for place in row.where):
         yield "no test is named"
 
 
-def _proves(mutant: Mutant, row: Promise) -> bool:
-    return bool(mutant.tests) or bool({*mutant.caught_by} & {*row.judged_by})
+def _proves(mutant: Mutant, judge: str) -> bool:
+    """Each check has a defect of its own: that another one sees something proves nothing of it."""
+    return bool(mutant.tests) if judge == BY_TESTS else judge in mutant.caught_by
 
 
 def _is_test(place: str) -> bool:

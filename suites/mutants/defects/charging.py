@@ -326,6 +326,21 @@ def culprit_is_always_rank_0(endings: Any) -> None:
     replace(endings, "close", make)
 
 
+@defect("controller.handlers.endings", BUDGET)
+def culprit_of_a_start_is_always_rank_0(endings: Any) -> None:
+    """whoever could not be started, the record blames rank 0 and its node"""
+
+    def make(original: Any) -> Any:
+        def close(m: Any, ending: Any) -> None:
+            if ending.cause == "start_failed":
+                ending = dataclasses.replace(ending, rank=0, node_id=m.live.nodes[0])
+            original(m, ending)
+
+        return close
+
+    replace(endings, "close", make)
+
+
 @defect("controller.attempt", BUDGET, experiment="worker-hung")
 def a_hang_is_called_a_death(attempt: Any) -> None:
     """an attempt that hung is recorded as one whose worker died; the account is the same"""
@@ -388,6 +403,36 @@ def error_names_another_culprit(endings: Any) -> None:
         return described
 
     replace(endings, "_described", make)
+
+
+@defect("controller.handlers.hanging", BUDGET, experiment="worker-hung")
+def those_that_wait_are_blamed_for_a_hang(hanging: Any) -> None:
+    """a hang is blamed on the ranks that wait in a collective for the one that stands elsewhere"""
+
+    def make(original: Any) -> Any:
+        def culprits(hang: Any) -> Any:
+            found = original(hang)
+            return [rank for rank in hang.late if rank not in found] or found
+
+        return culprits
+
+    replace(hanging, "_culprits", make)
+
+
+@defect(
+    "controller.budget",
+    tests="runtime/test_storage_endurance.py::"
+    "test_an_attempt_whose_checkpoint_cannot_be_read_ends_as_an_outage_uncharged",
+)
+def storage_outage_charged(budget: Any) -> None:
+    """an attempt that the storage ended is charged to max_failures"""
+    replace_item(budget.ACCOUNT_OF, "storage_outage", lambda _: "max_failures")
+
+
+@defect("controller.budget", "liveness")
+def pause_lasts_a_thousand_times_as_long(budget: Any) -> None:
+    """the pause before a retry is a thousand times as long"""
+    replace(budget, "backoff_s", lambda original: lambda endings, jitter: 1000 * original(endings, jitter))
 
 
 @defect("controller.budget", BUDGET)

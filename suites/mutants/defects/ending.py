@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from shaketable.suites.mutants.defining import defect, replace
+from shaketable.suites.mutants.defining import defect, replace, replace_item
 
 TRUTHFUL = "truthful-ending"
 
@@ -38,18 +38,18 @@ def finished_with_the_first_rank(attempt: Any) -> None:
     )
 
 
-@defect("controller.attempt", TRUTHFUL)
-def refused_checkpoints_not_named(attempt: Any) -> None:
+@defect("controller.following", TRUTHFUL)
+def refused_checkpoints_not_named(following: Any) -> None:
     """a finished run does not say which of its checkpoints were never committed"""
 
     def make(original: Any) -> Any:
-        def refused(of: Any, rank: int, index: int, why: str) -> None:
-            original(of, rank, index, why)
-            of.uncommitted.clear()
+        def finish(m: Any) -> None:
+            m.live.uncommitted.clear()
+            original.then(m)
 
-        return refused
+        return original._replace(then=finish)
 
-    replace(attempt, "refused", make)
+    replace_item(following.FOLLOWING, "all returned", make)
 
 
 def _say_instead(leasing: Any, truth: str, lie: str) -> None:

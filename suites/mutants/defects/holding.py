@@ -7,7 +7,7 @@ from typing import Any
 from shaketable.suites.mutants.defining import defect, replace, replace_item
 
 
-@defect("controller.core", "liveness", "grow-back")
+@defect("controller.core", "sample-accounting", "grow-back")
 def hold_at_a_report_that_has_been(core: Any) -> None:
     """a hold is set at a report from which some ranks have returned already"""
 

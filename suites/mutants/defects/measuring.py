@@ -17,13 +17,17 @@ PARTS = FIGURES + "test_a_fault_has_the_parts_of_its_recovery_and_they_add_up"
 
 
 def _marked(recoveries: Any, kind: str, mark: Callable[[list[float]], float | None]) -> None:
-    """Ends a part elsewhere: `mark` gets the seconds of all events of `kind` that end it."""
+    """Ends a part elsewhere: `mark` gets the times of all events of `kind` of one attempt."""
 
     def make(original: Any) -> Any:
-        def last_s(events: Any, place: Any) -> float | None:
-            told = [event.at_s for event in events if (event.term, event.attempt) == place]
-            wrong = told and type(events[0]).__name__ == kind
-            return mark(told) if wrong else original(events, place)
+        def last_s(events: Any) -> dict[Any, float]:
+            if not events or type(events[0]).__name__ != kind:
+                return dict(original(events))
+            told: dict[Any, list[float]] = {}
+            for event in events:
+                told.setdefault((event.term, event.attempt), []).append(event.at_s)
+            marked = ((place, mark(times)) for place, times in told.items())
+            return {place: at_s for place, at_s in marked if at_s is not None}
 
         return last_s
 

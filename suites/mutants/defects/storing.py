@@ -122,7 +122,7 @@ def deletes_before_records(executor: Any) -> None:
     def make(original: Any) -> Any:
         def prepare(self: Any, listener: Any) -> None:
             def delete(name: str) -> None:
-                self._log_thread.do(lambda: chores.checkpoints.delete(self._log.run_path, [name]))
+                self._log_thread.do(lambda: chores.store.delete(self._log.run_path, [name]))
 
             self._chores.delete, self._chores.do = delete, self._log_thread.do
             original(self, listener)

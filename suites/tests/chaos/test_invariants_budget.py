@@ -46,6 +46,12 @@ def lost_with_the_driver() -> Story:
     return story.fault("sigkill_driver").exit(137).launch(spent={})
 
 
+def starting(rank: int) -> Story:
+    """Rank 1 is killed before it is in the training function; the ending names `rank`."""
+    story = Story().launch().attempt(3, enter=[0]).fault("sigkill_worker", ranks=[1])
+    return story.end("start_failed", "max_start_failures", rank=rank)
+
+
 WRONG: list[tuple[str, Callable[[], Story], str]] = [
     (
         "charged for nothing",
@@ -100,6 +106,11 @@ WRONG: list[tuple[str, Callable[[], Story], str]] = [
         "a start failure of a started attempt",
         lambda: killed().end("start_failed", "max_start_failures").attempt(3),
         "all its ranks had entered",
+    ),
+    (
+        "a start failure blamed on another rank",
+        lambda: starting(rank=0).attempt(3),
+        "attempt 1 ended start_failed by rank 0 on node node-1 (log record 3), hit was rank 1 on node node-2",
     ),
     (
         "a start failure out of the blue",

@@ -30,6 +30,39 @@ def test_a_run_that_hangs_is_caught_with_where_it_stood() -> None:
     )
 
 
+def behind() -> Story:
+    """Two of three have taken step 4."""
+    return running().step(4, 0).step(4, 2)
+
+
+def not_returned() -> Story:
+    """All have taken step 3, and the report of two has returned."""
+    told = running()
+    for rank in (0, 2):
+        told.worker(rank, h.Reported(term=1, attempt=1, rank=rank, step=3))
+    return told
+
+
+def not_entered() -> Story:
+    return Story().launch().attempt(3, enter=[0, 2])
+
+
+@pytest.mark.parametrize(
+    ("tell", "says"),
+    [
+        (behind, "last step 4, controller silent; rank 1 behind at step 3."),
+        (not_returned, "last step 3, controller silent; rank 1 behind at step 3."),
+        (lambda: running().fault("hang_worker", ranks=[1]), "controller silent; rank 1 behind at step 3."),
+        (lambda: running().fault("freeze_node", nodes=[2, 3], ranks=[1, 2]), "silent; ranks 1, 2 behind at step 3."),
+        (not_entered, "last step none, controller silent; rank 1 of attempt 1 not in the training function."),
+        (lambda: running().end("hung", "max_failures"), "last step 3, controller silent."),
+    ],
+    ids=["a step", "a report", "hung", "frozen", "not there", "between attempts"],
+)
+def test_a_run_that_hangs_names_the_rank_that_is_behind(tell: Callable[[], Story], says: str) -> None:
+    assert says in liveness(tell().say(h.DeadlinePassed(within_s=60.0)).exit(137).history).reason
+
+
 def test_a_run_that_ends_too_long_after_healing_is_caught() -> None:
     story = running().say(h.Healed()).wait(61).steps(4, 6).finish()
     story.events = drop(story.events, h.Healed, lambda e: e.at_s > 1010)

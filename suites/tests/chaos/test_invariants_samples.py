@@ -130,5 +130,29 @@ def test_a_metric_that_is_missing_or_a_step_short_is_caught() -> None:
     assert metrics_match(History(events)).reason.startswith("step is 5, in the baseline 6")
 
 
+def nothing_left(metrics: dict[str, Any]) -> History:
+    """All steps are committed when a worker dies: the next attempt only returns."""
+    story = Story(max_failures=1, job="shaketable.workloads:torch_ddp").launch()
+    story.say(h.ReferenceRun(metrics={"step": 6, "loss": 0.5}, tolerance=1e-4, world_sizes=[3]))
+    story.attempt(3).steps(1, 6).fault("sigkill_worker", ranks=[1]).end("worker_death", "max_failures")
+    return story.attempt(3).finish(metrics=metrics).history
+
+
+@pytest.mark.parametrize(
+    ("metrics", "status", "says"),
+    [
+        ({"step": 6, "loss": 0.5}, "PASS", "2 metrics as in the baseline, to the bit"),
+        ({"step": 6, "loss": 0.6}, "FAIL", "loss is 0.6, in the baseline 0.5"),
+        ({"step": 6}, "FAIL", "loss is missing; in the baseline it is 0.5"),
+    ],
+    ids=["those of its commit", "others", "none of them"],
+)
+def test_a_bundled_run_that_had_nothing_left_to_do_has_the_metrics_of_its_last_commit(
+    metrics: dict[str, Any], status: str, says: str
+) -> None:
+    found = metrics_match(nothing_left(metrics))
+    assert found.status == status and found.reason.startswith(says), found
+
+
 def test_without_a_reference_run_metrics_are_not_judged() -> None:
     assert metrics_match(crash_and_finish().history).status == "NOT APPLICABLE"

@@ -87,7 +87,29 @@ def missing_record() -> Story:
     return story
 
 
+def deletes_what_nobody_committed() -> Story:
+    return running().delete("9-1-1")
+
+
+def gives_up_what_nobody_committed() -> Story:
+    story = running()
+    story.record("checkpoint_quarantined", checkpoint="9-1-1")
+    return story.drive(h.CheckpointQuarantined(term=1, checkpoint="9-1-1"))
+
+
+def restores_what_nobody_committed() -> Story:
+    return running().worker(0, h.RestoreStarted(term=1, attempt=1, rank=0, checkpoint="/run/checkpoints/9-1-1"))
+
+
+def finds_what_nobody_committed() -> Story:
+    return crash_and_finish().say(h.CheckpointProbed(checkpoint="9-1-1", index=9, ok=True))
+
+
 WRONG: list[tuple[Callable[[], Story], str]] = [
+    (deletes_what_nobody_committed, "9-1-1 was deleted (log record 6), but never committed"),
+    (gives_up_what_nobody_committed, "9-1-1 was given up (log record 6), but never committed"),
+    (restores_what_nobody_committed, "rank 0 of attempt 1 was to restore 9-1-1, which was never committed"),
+    (finds_what_nobody_committed, "9-1-1 was found after the run, but never committed"),
     (after_the_end, "attempt 1 committed 4-1-1 (log record 7) after its end"),
     (after_the_next_start, "attempt 1 committed 4-1-1 (log record 8) after its end"),
     (of_an_old_term, "log record 9 is of term 1, but the one before it is of term 2"),

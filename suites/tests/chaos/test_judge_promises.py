@@ -17,16 +17,22 @@ from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.history import events as h
 from shaketable.chaos.history.entries import End
 from shaketable.chaos.history.view import History
+from shaketable.chaos.invariants import node_quarantine, recorded_configuration
 from shaketable.chaos.invariants.durability import durability
+from shaketable.chaos.invariants.failure_budget import failure_budget
+from shaketable.chaos.invariants.held_steps import lost_in_a_hold
 from shaketable.chaos.invariants.last_words import wrong_words
 from shaketable.chaos.invariants.pauses import pause_s
 from shaketable.chaos.invariants.resume_from_checkpoint import resume_from_checkpoint
 from shaketable.chaos.invariants.single_writer import single_writer
-from shaketable.chaos.plan import Finding, Judgement
+from shaketable.chaos.invariants.truthful_ending import truthful_ending
+from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Finding, Judgement, Plan
 from shaketable.chaos.simulation import player
 from shaketable.chaos.simulation.subject.agent import Worker
+from shaketable.chaos.simulation.subject.world import Pace
 from shaketable.chaos.verdict.judge import judge
 from shaketable.chaos.workloads.worker_api import files_in
+from shaketable.runtime.config import Quarantine, RunConfig, Tier
 from shaketable.runtime.controller import budget
 from shaketable.runtime.controller.attempt import Hang
 from shaketable.runtime.controller.handlers.hanging import _culprits
@@ -62,6 +68,32 @@ def file(**content: Any) -> dict[str, Any]:
 def fit_gives_more() -> Events:
     ended = next(event for event in played("worker-crash") if isinstance(event, h.RunEnded))
     return change(played("worker-crash"), h.RunEnded, always, metrics={**(ended.metrics or {}), "loss": 0.0})
+
+
+def read_back(**content: Any) -> Events:
+    """The log lists the file of the first commit otherwise than the harness has read it."""
+    events = logged("worker-crash", "checkpoint_committed", files=[file(**content)])
+    as_it_is = {"state.json": (file()["size"], file()["checksum"])}
+    return change(events, h.CheckpointProbed, lambda e: e.index == 1, read=as_it_is)
+
+
+def raised(detail: str, name: str = "worker-exception") -> Events:
+    """Log and driver agree on an error that no worker had."""
+    return change(logged(name, "attempt_ended", detail=detail), h.AttemptEnded, lambda e: e.attempt == 1, detail=detail)
+
+
+def shifted() -> Events:
+    """Every report of rank 1 of attempt 1 is the one after it, by what that rank told itself."""
+    return [
+        msgspec.structs.replace(e, step=e.step + 1, since=e.first + 1)
+        if isinstance(e, h.Stepped) and (e.attempt, e.rank) == (1, 1)
+        else e
+        for e in played("worker-crash")
+    ]
+
+
+def uncommitted(index: int) -> Events:
+    return logged("worker-crash", "run_finished", uncommitted=[{"index": index, "detail": "refused"}])
 
 
 def opened(**content: Any) -> Events:
@@ -108,6 +140,41 @@ LIES: list[tuple[str, Callable[[], Events], str]] = [
         lambda: logged("worker-crash", "attempt_started", 1, first_index=14),
         "truthful-ending: log record 16 begins attempt 2 with report 14, the next one is 13",
     ),
+    (
+        "the size of a file",
+        lambda: read_back(size=67),
+        "truthful-ending: log record 3 lists state.json of 000001-t1-a1 as 67 bytes with xxh3:4b20",
+    ),
+    (
+        "the checksum of a file",
+        lambda: read_back(checksum="xxh3:00"),
+        "truthful-ending: log record 3 lists state.json of 000001-t1-a1 as 66 bytes with xxh3:00, it is 66 bytes",
+    ),
+    (
+        "another error than the driver says",
+        lambda: logged("worker-exception", "attempt_ended", detail="ValueError: x"),
+        "truthful-ending: log record 15 ends attempt 1 with 'ValueError: x', its driver said 'InjectedError: ",
+    ),
+    (
+        "another error than the worker raised",
+        lambda: raised("ValueError: x"),
+        "truthful-ending: log record 15 ends attempt 1 with 'ValueError: x', its worker raised InjectedError",
+    ),
+    (
+        "an injected error that was a planned one",
+        lambda: raised("PlannedFailure: x"),
+        "truthful-ending: log record 15 ends attempt 1 with 'PlannedFailure: x', its worker raised InjectedError",
+    ),
+    (
+        "a commit named as not committed",
+        lambda: uncommitted(40),
+        "truthful-ending: log record 46 names report 40 as not committed, and attempt 2 committed it",
+    ),
+    (
+        "a report named as not committed that nobody made",
+        lambda: uncommitted(41),
+        "truthful-ending: log record 46 names report 41 as not committed, and no rank of attempt 2 handed it over",
+    ),
     ("the bounds", lambda: opened(num_workers=[2, 3]), "truthful-ending: log record 1 has num_workers [2, 3]"),
     (
         "a budget",
@@ -122,6 +189,28 @@ LIES: list[tuple[str, Callable[[], Events], str]] = [
 def test_a_log_that_says_otherwise_is_a_failure(tampered: Callable[[], Events], says: str) -> None:
     judgement = judge(tampered())
     assert judgement.verdict == "FAIL" and judgement.reason.startswith(says), judgement.reason
+
+
+def test_each_key_of_the_recorded_configuration_is_what_the_driver_was_given() -> None:
+    """One after the other is written down as something else; nested ones too."""
+    given = next(e for e in played("worker-crash") if isinstance(e, h.LogRecord)).record["configuration"]
+    optional = {"budget_window_s": 9.0, "node_quarantine": {"failures": 9}, "tiers": [{"name": "x"}]}
+    for key in (*given, *optional, "chips_per_host", "accelerator_type"):
+        says = f"log record 1 has {key} "
+        assert truthful_ending(History(opened(**{key: optional.get(key, 9)}))).reason.startswith(says), key
+
+
+def test_what_an_experiment_leaves_is_as_the_runtime_has_it() -> None:
+    run = RunConfig(name="x")
+    for key, value in recorded_configuration.LEFT.items():
+        assert getattr(run.checkpoint_config if "score" in key else run, key) == value, key
+    assert dataclasses.asdict(Tier(name="x")) == {"name": "x", "label_selector": {}, **recorded_configuration.TIER}
+    assert dataclasses.asdict(Quarantine()) == node_quarantine.DEFAULTS
+
+
+def test_all_reports_of_a_rank_shifted_by_one_contradict_the_log() -> None:
+    reason = truthful_ending(History(shifted())).reason
+    assert reason == "log record 2 begins attempt 1 with report 1, rank 1 began with 2"
 
 
 @pytest.mark.parametrize(
@@ -152,6 +241,43 @@ def test_a_job_that_is_never_asked_for_a_checkpoint_is_no_pass(monkeypatch: pyte
         "expected 1 charged to max_preemption_failures, the run charged 0"
     )
     assert verdicts["slice-host-by-host"].reason.startswith("grow-back: attempt 1 trained with 2")
+
+
+def test_an_experiment_that_may_lose_no_step_has_no_checkpoint_that_hides_a_lost_one() -> None:
+    """A commit at every step would make up for any hold that was not waited for."""
+    plans = {name: load(path).plan for name, path in PATHS.items()}
+    strict = {name: plan.configuration.job_config for name, plan in plans.items() if plan.expect.steps_lost == 0}
+    assert {"node-added", "node-sigterm", "slow-network"} <= strict.keys()
+    assert {name: job for name, job in strict.items() if job.get("checkpoint_every", 1) < 10} == {}
+
+
+@pytest.mark.parametrize(
+    ("cause", "left_s", "says"),
+    [
+        ("resized", 0.0, "attempt 1 ended resized (log record 6) by a hold at step 3, but rank 0 had done step 5"),
+        ("preempted", 0.0, "attempt 1 ended preempted (log record 6) by a hold at step 3, but rank 0 had done step 5"),
+        ("preempted", 60.0, None),
+        ("worker_death", 0.0, None),
+    ],
+    ids=["resized", "preempted", "at the deadline", "killed"],
+)
+def test_what_is_done_after_the_commit_of_a_hold_is_lost(cause: str, left_s: float, says: str | None) -> None:
+    story = Story().launch().attempt(2).steps(1, 3).fault("drain_node", nodes=[2], deadline_s=30.0)
+    story.steps(4, 5, commit=False).wait(left_s).end(cause, None).attempt(1)
+    found = lost_in_a_hold(story.history)
+    assert found is None if says is None else str(found).startswith(says), found
+
+
+def test_a_growth_that_does_not_wait_for_its_commit_is_seen_in_an_experiment() -> None:
+    """Where a record takes its time, an older commit comes in between."""
+    plan = load(PATHS["node-added"]).plan
+    job = {**plan.configuration.job_config, "checkpoint_every": 5, "step_s": 0.2}
+    plan = dataclasses.replace(plan, configuration=dataclasses.replace(plan.configuration, job_config=job))
+    slow = player.Disturbances(pace=Pace(append=(1.5, 2.0)))
+    assert judge(player.play(plan, arm(plan), slow).events).verdict == "PASS"
+    with applied("hold-left-with-an-older-commit"):
+        judgement = judge(player.play(plan, arm(plan), slow).events)
+    assert judgement.reason.startswith("sample-accounting: attempt 1 ended resized (log record 5) by a hold at step 10")
 
 
 def judged(name: str) -> Judgement:
@@ -272,6 +398,50 @@ def test_a_superseded_driver_without_a_log_deletes_nothing_either() -> None:
     old = next(e for e in story.events if isinstance(e, h.TermBegan))
     story.say(h.CheckpointDeleted(term=1, checkpoint="1-1-1"), old.writer)
     assert "the driver of term 1 deleted 1-1-1 5." in single_writer(story.history).reason
+
+
+ROW = Plan(
+    "starts fail twice, and not in a row",
+    Configuration(cluster="simulated", num_workers=(1, 3), nodes=4, max_failures=2, max_start_failures=1),
+    (
+        FaultPlan("sigkill_worker", {"rank": 1}, {"step": 10}),
+        FaultPlan("sigkill_node", {"rank": 1}, {"state": "STARTING", "nth": 2}),
+        FaultPlan("sigkill_worker", {"rank": 1}, {"step": 20}),
+        FaultPlan("sigkill_node", {"rank": 1}, {"state": "STARTING", "nth": 4}),
+    ),
+    Expect(charged={"max_failures": 2, "max_start_failures": 2}),
+)
+
+
+def test_start_failures_that_are_not_in_a_row_end_no_run() -> None:
+    """Nor do those in a row go on: a driver that is lost between them says nothing of a start."""
+    assert judge(player.play(ROW, arm(ROW)).events).verdict == "PASS"
+    with applied("start-failures-never-end-a-row"):
+        judgement = judge(player.play(ROW, arm(ROW)).events)
+    assert judgement.verdict == "FAIL" and judgement.reason.startswith("failure-budget: the run "), judgement.reason
+    story = Story(max_start_failures=1)
+    for _ in range(2):
+        story.launch().attempt(3, enter=[0]).fault("sigkill_worker", ranks=[1])
+        story.end("start_failed", "max_start_failures", rank=1)
+        story.attempt(3, enter=[0]).fault("sigkill_driver").exit(137)
+        story.launch().end("driver_lost", None, attempt=story.number)
+    assert "with 2 charged to max_start_failures of 1" in failure_budget(story.attempt(3).history).reason
+
+
+def test_what_nobody_has_damaged_is_not_given_up() -> None:
+    story = Story(storage="s3").launch().attempt(2).steps(1, 3).fault("hurt_storage")
+    assert durability(story.history).status == "NOT APPLICABLE"
+    story.record("checkpoint_quarantined", checkpoint="3-1-1")
+    assert durability(story.history).reason.startswith("3-1-1 was quarantined (log record 6), but no")
+
+
+def test_an_outage_is_charged_to_nothing() -> None:
+    def ended(account: str | None) -> Finding:
+        story = Story(storage="s3", max_failures=1).launch().attempt(2).steps(1, 3).fault("hurt_storage")
+        return failure_budget(story.end("storage_outage", account).attempt(2).history)
+
+    assert ended(None).status == "PASS"
+    assert ended("max_failures").reason.startswith("no fault that may be charged landed, but the run charged 1")
 
 
 # ---- the last words of a failed run ----------------------------------------------------------------------------------

@@ -42,9 +42,11 @@ def spoken(name: str, kind: type[h.Event]) -> list[str]:
 
 @pytest.mark.parametrize("kind", DRIVER, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("name", ["driver-sigkill", "reopened"])
-def test_a_driver_that_did_not_say_what_it_did_is_no_pass(name: str, kind: type[h.Event]) -> None:
+def test_a_driver_that_did_not_say_what_it_did_makes_it_invalid(name: str, kind: type[h.Event]) -> None:
+    """And blames the run for nothing."""
     for writer in spoken(name, kind):
-        assert judge(without(name, writer, kind)).verdict != "PASS", writer
+        judgement = judge(without(name, writer, kind))
+        assert judgement.verdict == "INVALID", (writer, judgement.reason)
 
 
 @pytest.mark.parametrize("kind", WORKER, ids=lambda kind: kind.__name__)

@@ -88,6 +88,15 @@ def test_a_missed_expectation_fails(expect: dict[str, Any], reason: str) -> None
     assert reason in judgement.reason
 
 
+def test_another_outcome_than_expected_is_told_with_the_error_that_ended_the_run() -> None:
+    error = spent("max_failures", 0, 1)
+    story = Story(max_failures=0, expect={"charged": {"max_failures": 1}}).launch().attempt(3).steps(1, 4)
+    story.fault("sigkill_worker", ranks=[1]).end("worker_death", "max_failures")
+    judgement = judge(story.fail(error).leak_check().events)
+    said = f"expected the run to be finished, fit() said failed: {error}"
+    assert (judgement.verdict, judgement.reason) == ("FAIL", said)
+
+
 def test_an_expected_failure_at_exactly_the_right_count_passes() -> None:
     story = Story(max_failures=0, expect={"outcome": "failed", "charged": {"max_failures": 1}})
     story.launch().attempt(3).steps(1, 4).fault("sigkill_worker", ranks=[1]).end("worker_death", "max_failures")

@@ -118,6 +118,10 @@ def test_every_commit_is_read_back_with_its_digest_also_one_the_harness_never_he
         (1, True, 1, "d1"),
         (2, True, 2, "d2"),
     ]
+    listed = [e.record["files"] for e in Bundled().log_records(str(tmp_path), "run") if "files" in e.record]
+    assert [probe.read for probe in probes] == [
+        {f["path"]: (f["size"], f["checksum"]) for f in each} for each in listed
+    ]
 
 
 def test_a_changed_byte_in_a_committed_checkpoint_is_found(tmp_path: Path) -> None:

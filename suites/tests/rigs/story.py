@@ -194,8 +194,10 @@ class Story:
         if account is not None:
             self.spent[account] = self.spent.get(account, 0) + 1
         culprit = {"rank": self.hit, "node_id": f"node-{self.hit + 1}"} if account is not None else {}
-        self.record("attempt_ended", attempt=number, cause=cause, account=account, detail="", **culprit)
-        return self.drive(h.AttemptEnded(term=self.term, attempt=number, cause=cause, account=account))
+        raised = "PlannedFailure: at fail_at" if "fail_at" in self.job else "InjectedError: on purpose"
+        detail = raised if cause == "worker_error" else ""
+        self.record("attempt_ended", attempt=number, cause=cause, account=account, detail=detail, **culprit)
+        return self.drive(h.AttemptEnded(term=self.term, attempt=number, cause=cause, account=account, detail=detail))
 
     # ---- faults ----
 

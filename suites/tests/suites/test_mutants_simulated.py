@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import json
@@ -14,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from shaketable.chaos.exploration.draw import draw, explore_one
+from shaketable.chaos.exploration.draw import ScheduleResult, draw, explore_one
 from shaketable.chaos.invariants import INVARIANTS
-from shaketable.suites.mutants import MUTANTS, __main__
+from shaketable.chaos.plan import Finding
+from shaketable.suites.mutants import MUTANTS, __main__, hunting
 from shaketable.suites.mutants.defining import RUNTIME, Mutant, replace
 from shaketable.suites.mutants.hunting import CONTROL, ITSELF, Sighted, hunt, sight
 from shaketable.suites.mutants.patches import applied
@@ -68,7 +70,31 @@ def test_a_mutant_whose_patch_does_not_fit_the_runtime_is_not_caught(monkeypatch
         MUTANTS, "misfit", Mutant("misfit", "", f"{RUNTIME}.checkpoints.retention", patch, ("durability",))
     )
     found = hunt("misfit", 1, 50)
-    assert not found.caught and found.reason.startswith("TypeError")
+    assert not found.caught and ": TypeError: " in found.reason
+
+
+def test_a_mutant_is_not_caught_by_another_invariant_than_it_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What fails beside it by chance says nothing of the check that it has to prove."""
+    name = "success-on-failure"
+    for another in ("sample-accounting", "truthful-ending"):
+        monkeypatch.setitem(MUTANTS, name, dataclasses.replace(MUTANTS[name], caught_by=(another,)))
+        assert hunt(name, 1, WITHIN).by == another
+    monkeypatch.setitem(MUTANTS, name, dataclasses.replace(MUTANTS[name], caught_by=("no-leaks",)))
+    found = hunt(name, 1, 3)
+    assert not found.caught and found.reason.startswith("instead sample-accounting in schedule 0: the run finished")
+
+
+@pytest.mark.parametrize(
+    ("reason", "refused"),
+    [("IllegalEvent: x", True), ("LogViolation: x", True), ("RuntimeError: x", False), ("KeyError: 3", False)],
+)
+def test_a_crash_is_no_refusal_of_the_runtime(monkeypatch: pytest.MonkeyPatch, reason: str, refused: bool) -> None:
+    crash = ScheduleResult(Finding(ITSELF, "FAIL", reason), Counter(), Counter())
+    monkeypatch.setattr(hunting, "explore_one", lambda schedule, invariants=None: crash)
+    found = hunt("backoff-never-ends", 1, 2)
+    assert (found.caught, found.schedules) == ((True, 1) if refused else (False, 2))
 
 
 def test_a_mutant_is_taken_back_when_what_it_breaks_raises() -> None:
@@ -109,7 +135,6 @@ def test_there_are_forty_mutants_and_each_says_what_it_breaks_and_what_must_catc
 def test_a_mutant_is_caught_by_an_invariant_that_must_see_it(name: str) -> None:
     caught = hunt(name, seed=1, most=WITHIN)
     assert caught.caught, f"{name} was missed"
-    # in those before nothing failed
     seen = sight(name, 1, caught.schedules, first=caught.schedules)
     assert set(seen.by) & set(MUTANTS[name].caught_by)
 

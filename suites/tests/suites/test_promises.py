@@ -35,6 +35,8 @@ def test_the_page_is_what_the_command_writes(rows: list[Promise]) -> None:
         ({"where": ("worker-crsh",)}, "budget-1: there is no experiment worker-crsh"),
         ({"where": ("runtime/test_fold_rules.py::test_x",)}, "budget-1: there is no test runtime/test_fold_rules.py::"),
         ({"judged_by": ("no-leaks",)}, "budget-1: none of its mutants has to be caught by no-leaks"),
+        ({"judged_by": ("failure-budget", "no-leaks")}, "budget-1: none of its mutants has to be caught by no-leaks"),
+        ({"judged_by": ("failure-budget", "tests")}, "budget-1: none of its mutants has to be caught by tests"),
         ({"judged_by": ("tests",)}, "budget-1: no test is named"),
         ({"id": "budget-99"}, "budget-99: "),
     ],
