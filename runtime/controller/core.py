@@ -81,6 +81,9 @@ class Controller:
         self.path = []
         if isinstance(event, ev.WorkerEvent) and (m.attempt is None or event.attempt != m.attempt.number):
             return []
+        if isinstance(event, ev.TimerFired) and m.armed.get(event.timer, now) > now:
+            # it has been put off since, and that waits behind a record
+            return []
         kind = kind_of(event)
         leads_to = EVENT_TRANSITIONS[m.state].get(kind)
         if leads_to is None or self._broken:
@@ -156,7 +159,7 @@ def on_begin(m: Model, _: ev.Begin) -> None:
 
 
 def on_timer(m: Model, event: ev.TimerFired) -> None:
-    m.armed.discard(event.timer)
+    m.armed.pop(event.timer, None)
     TIMERS[event.timer](m)
 
 

@@ -68,8 +68,8 @@ class Model:
     considered_s: float = 0.0
     # that failed since one succeeded
     agent_starts: AgentStarts = field(default_factory=AgentStarts)
-    # What has been asked for and may still be due.
-    armed: set[ev.Timer] = field(default_factory=set)
+    # What has been asked for and may still be due, and when that is.
+    armed: dict[ev.Timer, float] = field(default_factory=dict)
     # Which attempt they are in does not matter: one may have begun before they are missed.
     stood_still: StoodStill = field(default_factory=StoodStill)
     event: ev.Event | None = None
@@ -104,14 +104,14 @@ class Model:
     def timer(self, name: ev.Timer, at_s: float | None) -> None:
         """(Re)arm the timer; None: disarm it, if it is armed."""
         if at_s is not None:
-            self.armed.add(name)
+            self.armed[name] = at_s
             self.commands.append(ev.SetTimer(name, at_s))
         elif name in self.armed:
-            self.armed.remove(name)
+            del self.armed[name]
             self.commands.append(_DISARM[name])
 
     def disarm(self, names: Set[ev.Timer]) -> None:
-        for name in sorted(self.armed & names):
+        for name in sorted(self.armed.keys() & names):
             self.timer(name, None)
 
     @property

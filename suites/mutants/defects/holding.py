@@ -80,3 +80,22 @@ def resize_asks_for_no_checkpoint(holding: Any) -> None:
 def no_checkpoint_is_ever_requested(session: Any) -> None:
     """a worker is never told that a checkpoint is wanted now"""
     replace(session, "checkpoint_requested", lambda original: lambda: False)
+
+
+@defect(
+    "controller.model",
+    tests="runtime/test_controller_regressions.py::"
+    "test_a_hold_that_a_notice_has_prolonged_does_not_end_when_it_would_have_without",
+)
+def put_off_too_late(model: Any) -> None:
+    """a timer that was put off fires when it was due before, if the word of it waits behind a record"""
+
+    def make(original: Any) -> Any:
+        def timer(self: Any, name: Any, at_s: float | None) -> None:
+            original(self, name, at_s)
+            if name in self.armed:
+                self.armed[name] = 0.0
+
+        return timer
+
+    replace(model.Model, "timer", make)

@@ -161,6 +161,7 @@ class Unlucky:
         self.now, self.index, self.agent = 0.0, 0, 0
         self.waiting: list[int] = []
         self.pauses: list[float] = []
+        self.due: dict[ev.Timer, float] = {}
         self.log: list[AnyRecord] = [Opened(term=1, configuration={})]
         self.nodes = (f"n{number}" for number in itertools.count())
         self.feed(ev.Begin())
@@ -175,15 +176,21 @@ class Unlucky:
                     self.waiting = [other for other in self.waiting if other != unit]
                 case ev.AppendRecord(record):
                     self.log.append(record)
-                case ev.SetTimer("backoff", float(at_s)):
-                    self.pauses.append(at_s - self.now)
+                case ev.SetTimer(name, float(at_s)):
+                    self.due[name] = at_s
+                    if name == "backoff":
+                        self.pauses.append(at_s - self.now)
                 case _:
                     pass
+
+    def fire(self, timer: ev.Timer) -> None:
+        self.now = max(self.now, self.due[timer])
+        self.feed(ev.TimerFired(timer))
 
     def start(self) -> None:
         """Until an attempt has been started, by whatever that takes."""
         if self.controller.state is State.BACKOFF:
-            self.feed(ev.TimerFired("backoff"))
+            self.fire("backoff")
         if self.controller.state is State.WAITING:
             self.agent, self.node = self.agent + 1, next(self.nodes)
             self.feed(ev.AgentReady(self.agent, self.waiting.pop(0), self.node))
@@ -217,7 +224,7 @@ class Unlucky:
         self.feed(dead if self.number % 2 else ev.AgentLost(self.agent, "broke"))
         if self.controller.state is State.STOPPING:
             # and Ray has nothing new to say
-            self.feed(ev.TimerFired("look"))
+            self.fire("look")
 
 
 MISFORTUNES: tuple[Cause, ...] = ("worker_error", "worker_death", "node_lost", "preempted")

@@ -322,10 +322,10 @@ def test_a_suspect_node_does_not_count_until_an_agent_answers_from_it() -> None:
     controller = running(world_size=2)
     assert ev.ProbeUnit(1) in controller.handle(ev.AgentLost(100, "silent"), 1.0)
     controller.handle(ev.WorkersStopped(1, 1), 1.1)
-    controller.handle(ev.TimerFired("look"), 1.15)
+    controller.handle(ev.TimerFired("look"), 3.15)
     assert controller.attempt is not None
     assert controller.attempt.world_size == 1
-    controller.handle(ev.WorkerEntered(2, 0), 1.2)
+    controller.handle(ev.WorkerEntered(2, 0), 3.2)
     assert ev.BeginHold(2) in controller.handle(ev.AgentReady(200, 1, "n0"), 9.0)
 
 

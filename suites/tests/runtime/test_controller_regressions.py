@@ -40,6 +40,22 @@ def test_the_replacement_for_a_draining_node_is_kept_when_the_node_dies() -> Non
     assert ev.ReleaseUnit(3) not in controller.handle(ev.NodesChanged((DEAD, WELL)), 13.0)
 
 
+def test_a_hold_that_a_notice_has_prolonged_does_not_end_when_it_would_have_without() -> None:
+    """What a slow log keeps waiting is the word to the timer too: the older time comes first."""
+    controller = Controller(settings(bounds=Bounds(1, 2), start_settle_s=AT_ONCE, **NO_FAILURE), opened())
+    controller.handle(ev.Begin(), 0.0)
+    controller.handle(ev.AgentReady(100, 1, "n0"), 0.1)
+    controller.handle(ev.TimerFired("settle"), 1.0)
+    controller.handle(ev.WorkerEntered(1, 0), 1.1)
+    began = controller.handle(ev.AgentReady(101, 2, "n1"), 20.0)
+    [first] = [each.at_s for each in began if isinstance(each, ev.SetTimer) and each.timer == "hold"]
+    told = controller.handle(ev.NodesChanged((DRAINING, WELL)), 21.0)
+    assert first == 50.0 and ev.SetTimer("hold", 599.0) in told
+    assert controller.handle(ev.TimerFired("hold"), first) == []
+    assert state_of(controller) is State.HOLDING
+    assert ev.StopAttempt(1) in controller.handle(ev.TimerFired("hold"), 599.0)
+
+
 def test_an_attempt_comes_to_its_end_when_both_hosts_of_a_slice_are_dead() -> None:
     """The executor forgets the agents of what is given back: nobody would ever speak for rank 1."""
     controller = Controller(settings(bounds=Bounds(2, 2), agents_per_unit=2), opened())
