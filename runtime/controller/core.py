@@ -44,6 +44,9 @@ from shaketable.runtime.controller.table import (
 from shaketable.runtime.log import records as rec
 from shaketable.runtime.log import run_state
 
+# A timer may be due that much earlier by another clock's rounding, and would not fire again.
+_ROUNDED_S = 0.001
+
 
 class Controller:
     """Feed it events; execute its commands in order.
@@ -81,7 +84,7 @@ class Controller:
         self.path = []
         if isinstance(event, ev.WorkerEvent) and (m.attempt is None or event.attempt != m.attempt.number):
             return []
-        if isinstance(event, ev.TimerFired) and m.armed.get(event.timer, now) > now:
+        if isinstance(event, ev.TimerFired) and m.armed.get(event.timer, now) > now + _ROUNDED_S:
             # it has been put off since, and that waits behind a record
             return []
         kind = kind_of(event)
