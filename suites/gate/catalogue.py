@@ -8,7 +8,6 @@ and no `--all` brings them in.
 from __future__ import annotations
 
 import difflib
-import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +28,6 @@ NEEDS = {
     "apart": ("cluster", ("containers",), "they need nodes that are machines of their own"),
     "network": ("cluster", ("containers", "processes"), "they need nodes with a network of their own"),
 }
-
-# An extra, and the experiment that joins the gate with it.
-WITH_EXTRA = {"torch": "torch-ddp-worker-crash", "jax": "jax-worker-crash"}
 
 
 class UsageError(ChaosError):
@@ -112,14 +108,6 @@ def select(
     if everything:
         return catalogue()
     return tagged(tags or ("gate",))
-
-
-def of_extras(variables: Mapping[str, str]) -> list[Entry]:
-    """What joins the gate where its extra is installed: torch and jax as they are used. Their processes are real, and
-    the extra of this environment is that of a cluster on this machine only."""
-    if variables.get("cluster", "local") not in ("local", "processes"):
-        return []
-    return [_named(name) for extra, name in WITH_EXTRA.items() if importlib.util.find_spec(extra) is not None]
 
 
 def suited(entries: Sequence[Entry], variables: Mapping[str, str]) -> tuple[list[Entry], list[str]]:

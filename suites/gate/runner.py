@@ -30,7 +30,7 @@ from shaketable.reports.console import Console, canary_line, header, last_line, 
 from shaketable.reports.results import Run
 from shaketable.suites import mutants
 from shaketable.suites.gate import deviations, execution, on_pods
-from shaketable.suites.gate.catalogue import UsageError, of_extras, select, suited
+from shaketable.suites.gate.catalogue import UsageError, select, suited
 from shaketable.suites.gate.environment import machine_problem, not_compiled, require_ray, version_of
 from shaketable.suites.gate.execution import Trial
 from shaketable.suites.gate.outputs import ROOT, LiveReport, ResultsFolder, last_event, write_reports
@@ -90,8 +90,6 @@ def run(request: Request, out: TextIO, conclude: Conclude = lambda run, folder: 
     ray = require_ray()
     entries = select(request.names, tags=request.tags, everything=request.everything, all_incidents=request.incidents)
     variables = dict(request.variables) | _seed(request)
-    if request.is_gate:
-        entries += of_extras(variables)
     notes: list[str] = []
     if not request.names:
         entries, notes = suited(entries, variables)

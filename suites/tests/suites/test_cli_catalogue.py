@@ -35,28 +35,6 @@ def test_nothing_named_is_the_gate_and_the_gate_needs_no_extra() -> None:
     assert not any({"torch", "jax"} & set(entry.tags) for entry in gate)
 
 
-@pytest.mark.parametrize(
-    ("installed", "variables", "names"),
-    [
-        ({"torch", "jax"}, {}, ["torch-ddp-worker-crash", "jax-worker-crash"]),
-        ({"jax"}, {"cluster": "processes"}, ["jax-worker-crash"]),
-        (set(), {}, []),
-        ({"torch", "jax"}, {"cluster": "simulated"}, []),
-        ({"torch", "jax"}, {"cluster": "kuberay"}, []),
-    ],
-)
-def test_torch_and_jax_join_the_gate_where_they_are_installed(
-    monkeypatch: pytest.MonkeyPatch, installed: set[str], variables: dict[str, str], names: list[str]
-) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name: (name if name in installed else None) if name in catalogue.WITH_EXTRA else found(name),
-    )
-    assert [entry.name for entry in catalogue.of_extras(variables)] == names
-
-
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"no experiment is called 'worker-crsh'; did you mean worker-crash"):
         catalogue.select(["worker-crsh"])
