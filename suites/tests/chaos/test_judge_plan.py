@@ -35,15 +35,13 @@ from shaketable.runtime.controller import budget
 from shaketable.suites.command import judging
 from shaketable.suites.command.judging import judge_folder
 from shaketable.suites.gate import execution
-from shaketable.suites.gate.catalogue import catalogue
+from shaketable.suites.tests.rigs.shipped import PATHS, PLANS, SIMULATED
 from shaketable.suites.tests.rigs.story import Story, always, change, renumbered
 
 Events = list[h.AnyEvent]
 FAULT_EVENTS = (h.FaultTriggered, h.FaultInjected, h.FaultObserved, h.FaultMissed, h.FaultHealed)
 REPLACE = msgspec.structs.replace
-PATHS = {entry.name: entry.path for entry in catalogue()}
-SIMULATED = [name for name, path in PATHS.items() if not player.not_simulated(load(path).plan)]
-HURT = [name for name in SIMULATED if load(PATHS[name]).plan.faults]
+HURT = [name for name in SIMULATED if PLANS[name].faults]
 
 
 def play(plan: Plan) -> Events:
@@ -54,7 +52,7 @@ def play(plan: Plan) -> Events:
 
 @functools.cache
 def played(name: str) -> tuple[h.AnyEvent, ...]:
-    return tuple(play(load(PATHS[name]).plan))
+    return tuple(play(PLANS[name]))
 
 
 def without(events: Iterable[h.AnyEvent], taken: Callable[[h.AnyEvent], bool]) -> Events:
@@ -268,7 +266,7 @@ def test_no_secret_is_in_the_history() -> None:
 # ---- faults that do nothing, and faults that come late -------------------------------------------------------
 
 RUN = Configuration(cluster="simulated", nodes=3, num_workers=(1, 3), max_failures=1)
-FAULTS_OF = {name: {fault.name for fault in load(PATHS[name]).plan.faults} for name in HURT}
+FAULTS_OF = {name: {fault.name for fault in PLANS[name].faults} for name in HURT}
 WITH = {kind: next((name for name in HURT if kind in FAULTS_OF[name]), "") for kind in FAULTS}
 UNDONE = sorted(name for name, fault in FAULTS.items() if fault.heals and not fault.apart and name != "second_run")
 HELPERS = ("add_node", "relaunch_driver")
@@ -281,7 +279,7 @@ APART = tuple(name for name, fault in FAULTS.items() if fault.apart)
 def experiment(name: str) -> Plan:
     """One of the catalogue that has such a fault, or the smallest there can be."""
     if WITH[name]:
-        return load(PATHS[WITH[name]]).plan
+        return PLANS[WITH[name]]
     kind = FAULTS[name]
     target = {"rank": 1} if kind.target_kind in ("worker", "node") else None
     faults = [FaultPlan(name, target, {"step": 12})]
@@ -307,7 +305,7 @@ def test_a_fault_that_does_nothing_makes_the_experiment_invalid(monkeypatch: pyt
 def test_in_every_experiment_every_fault_that_does_nothing_makes_it_invalid(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    plan = load(PATHS[name]).plan
+    plan = PLANS[name]
     for fault in {fault.name for fault in plan.faults} - set(WORKS_BY_ITSELF):
         with monkeypatch.context() as patched:
             no_op(patched, fault)
@@ -441,7 +439,7 @@ def test_while_no_driver_runs_there_is_none_to_kill(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", [name for name in HURT if FAULTS_OF[name] - set(WORKS_BY_ITSELF)])
 def test_an_experiment_whose_faults_all_land_late_is_invalid(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     inject_late(monkeypatch)
-    assert judge(play(load(PATHS[name]).plan)).verdict == "INVALID"
+    assert judge(play(PLANS[name])).verdict == "INVALID"
 
 
 def test_a_fault_that_was_on_record_in_time_and_done_when_the_run_was_over_is_invalid() -> None:
@@ -649,13 +647,13 @@ def test_a_view_that_breaks_leaves_the_verdict_and_a_note(tmp_path: Path, monkey
 
 
 def test_what_breaks_in_the_harness_is_not_booked_on_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = load(PATHS["worker-crash"]).plan
+    plan = PLANS["worker-crash"]
     monkeypatch.setattr(LifeCycle, "found", breaks)
     with pytest.raises(KeyError, match="no such rank"):
         play(plan)
 
 
 def test_what_breaks_in_the_runtime_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = load(PATHS["worker-crash"]).plan
+    plan = PLANS["worker-crash"]
     monkeypatch.delitem(budget.ACCOUNT_OF, "worker_death")
     assert player.play(plan, arm(plan)).crash == "KeyError: 'worker_death'"

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from shaketable.chaos.experiment.file import load
 from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.history import events as h
 from shaketable.chaos.history.entries import End
@@ -36,18 +35,17 @@ from shaketable.runtime.config import Quarantine, RunConfig, Tier
 from shaketable.runtime.controller import budget
 from shaketable.runtime.controller.attempt import Hang
 from shaketable.runtime.controller.handlers.hanging import _culprits
-from shaketable.suites.gate.catalogue import catalogue
 from shaketable.suites.mutants.hunting import hunt
 from shaketable.suites.mutants.patches import applied
+from shaketable.suites.tests.rigs.shipped import PLANS
 from shaketable.suites.tests.rigs.story import Story, always, change, crash_and_finish
 
 Events = list[h.AnyEvent]
-PATHS = {entry.name: entry.path for entry in catalogue()}
 
 
 @functools.cache
 def played(name: str) -> tuple[h.AnyEvent, ...]:
-    plan = load(PATHS[name]).plan
+    plan = PLANS[name]
     return tuple(player.play(plan, arm(plan)).events)
 
 
@@ -245,8 +243,7 @@ def test_a_job_that_is_never_asked_for_a_checkpoint_is_no_pass(monkeypatch: pyte
 
 def test_an_experiment_that_may_lose_no_step_has_no_checkpoint_that_hides_a_lost_one() -> None:
     """A commit at every step would make up for any hold that was not waited for."""
-    plans = {name: load(path).plan for name, path in PATHS.items()}
-    strict = {name: plan.configuration.job_config for name, plan in plans.items() if plan.expect.steps_lost == 0}
+    strict = {name: plan.configuration.job_config for name, plan in PLANS.items() if plan.expect.steps_lost == 0}
     assert {"node-added", "node-sigterm", "slow-network"} <= strict.keys()
     assert {name: job for name, job in strict.items() if job.get("checkpoint_every", 1) < 10} == {}
 
@@ -270,7 +267,7 @@ def test_what_is_done_after_the_commit_of_a_hold_is_lost(cause: str, left_s: flo
 
 def test_a_growth_that_does_not_wait_for_its_commit_is_seen_in_an_experiment() -> None:
     """Where a record takes its time, an older commit comes in between."""
-    plan = load(PATHS["node-added"]).plan
+    plan = PLANS["node-added"]
     job = {**plan.configuration.job_config, "checkpoint_every": 5, "step_s": 0.2}
     plan = dataclasses.replace(plan, configuration=dataclasses.replace(plan.configuration, job_config=job))
     slow = player.Disturbances(pace=Pace(append=(1.5, 2.0)))
@@ -281,7 +278,7 @@ def test_a_growth_that_does_not_wait_for_its_commit_is_seen_in_an_experiment() -
 
 
 def judged(name: str) -> Judgement:
-    plan = load(PATHS[name]).plan
+    plan = PLANS[name]
     return judge(player.play(plan, arm(plan)).events)
 
 
@@ -328,7 +325,7 @@ def test_the_telling_finding_comes_before_what_was_left_behind() -> None:
 
 
 def broken(mutant: str, name: str, **job: Any) -> Judgement:
-    plan = load(PATHS[name]).plan
+    plan = PLANS[name]
     configuration = plan.configuration
     job_config = {**configuration.job_config, **job}
     plan = dataclasses.replace(plan, configuration=dataclasses.replace(configuration, job_config=job_config))

@@ -13,13 +13,12 @@ import msgspec
 import pytest
 
 from shaketable.chaos.chain import reference_digest
-from shaketable.chaos.experiment.file import load
 from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.history import events as h
 from shaketable.chaos.simulation import player
 from shaketable.chaos.verdict.judge import judge
 from shaketable.suites.command.judging import judge_folder
-from shaketable.suites.gate.catalogue import catalogue
+from shaketable.suites.tests.rigs.shipped import PLANS
 from shaketable.suites.tests.rigs.story import always, change, drop
 
 Events = list[h.AnyEvent]
@@ -29,7 +28,7 @@ REPLACE = msgspec.structs.replace
 
 @functools.cache
 def played(name: str) -> tuple[h.AnyEvent, ...]:
-    plan = load(next(entry.path for entry in catalogue() if entry.name == name)).plan
+    plan = PLANS[name]
     return tuple(player.play(plan, arm(plan)).events)
 
 

@@ -8,16 +8,14 @@ import functools
 import msgspec
 import pytest
 
-from shaketable.chaos.experiment.file import load
 from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.history import events as h
 from shaketable.chaos.simulation import player
 from shaketable.chaos.verdict.judge import judge
-from shaketable.suites.gate.catalogue import catalogue
+from shaketable.suites.tests.rigs.shipped import PLANS
 from shaketable.suites.tests.rigs.story import renumbered
 
 Events = list[h.AnyEvent]
-PATHS = {entry.name: entry.path for entry in catalogue()}
 # what a driver says, and what a worker says
 DRIVER = (h.TermBegan, h.AttemptStarted, h.AttemptEnded, h.Committed, h.StateChanged)
 WORKER = (h.WorkerStarted, h.Resumed, h.Stepped)
@@ -25,7 +23,7 @@ WORKER = (h.WorkerStarted, h.Resumed, h.Stepped)
 
 @functools.cache
 def played(name: str) -> tuple[h.AnyEvent, ...]:
-    plan = load(PATHS[name]).plan
+    plan = PLANS[name]
     return tuple(player.play(plan, arm(plan)).events)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from shaketable.chaos.experiment.file import load
@@ -12,11 +10,10 @@ from shaketable.chaos.history import events as h
 from shaketable.chaos.history.view import History
 from shaketable.chaos.simulation import player
 from shaketable.chaos.verdict.recoveries import PARTS, Recovery, recoveries, recovery_s, steps_lost
-from shaketable.suites.gate.catalogue import catalogue
 from shaketable.suites.tests.rigs import recorded
 from shaketable.suites.tests.rigs.recorded import attempt, began, ended, fault, stamped
+from shaketable.suites.tests.rigs.shipped import PATHS, SIMULATED
 
-SIMULATED = [entry.path for entry in catalogue() if not player.not_simulated(load(entry.path).plan)]
 THREE = {0: 1, 1: 2, 2: 3}
 
 
@@ -108,9 +105,9 @@ def test_help_is_no_fault_and_a_worker_that_went_on_had_not_been_away() -> None:
     assert of(frozen) == (Recovery(0, "freeze_worker", steps_lost=1),)
 
 
-@pytest.mark.parametrize("path", SIMULATED, ids=lambda path: path.stem)
-def test_the_figures_of_an_experiment_of_the_catalogue_add_up(path: Path) -> None:
-    plan = load(path, {"seed": "1"}).plan
+@pytest.mark.parametrize("name", SIMULATED)
+def test_the_figures_of_an_experiment_of_the_catalogue_add_up(name: str) -> None:
+    plan = load(PATHS[name], {"seed": "1"}).plan
     history = History(player.play(plan, arm(plan)).events)
     found = recoveries(history)
     known = [one.back_s for one in found if one.back_s is not None]

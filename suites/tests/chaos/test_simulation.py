@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -42,8 +41,7 @@ from shaketable.clusters.simulated.virtual_time import Timeline
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.controller.handlers import hosts
 from shaketable.suites.gate.catalogue import catalogue
-
-SIMULATED = [entry.path for entry in catalogue() if not player.not_simulated(load(entry.path).plan)]
+from shaketable.suites.tests.rigs.shipped import PATHS, PLANS, SIMULATED
 
 
 def told(events: list[AnyEvent]) -> bytes:
@@ -56,15 +54,15 @@ def play(plan: Plan, disturbances: Disturbances | None = None) -> list[AnyEvent]
     return played.events
 
 
-@pytest.mark.parametrize("path", SIMULATED, ids=lambda path: path.stem)
-def test_an_experiment_file_comes_to_the_same_verdict_in_simulation(path: Path) -> None:
+@pytest.mark.parametrize("name", SIMULATED)
+def test_an_experiment_file_comes_to_the_same_verdict_in_simulation(name: str) -> None:
     for seed in ("0", "1", "2"):
-        judgement = judge(play(load(path, {"seed": seed}).plan))
+        judgement = judge(play(load(PATHS[name], {"seed": seed}).plan))
         assert judgement.verdict == "PASS", (seed, judgement.reason)
 
 
 def test_only_what_needs_real_processes_is_not_simulated() -> None:
-    names = {entry.name for entry in catalogue()} - {path.stem for path in SIMULATED}
+    names = PLANS.keys() - SIMULATED
     assert names == {entry.name for entry in catalogue() if {"processes", "apart", "network"} & set(entry.tags)}
     apart = {"partition-worker", "half-open", "slow-network", "oom-kill", "disk-full"}
     assert names == {"torch-ddp-worker-crash", "jax-worker-crash", "jax-slice-host-sigkill"} | apart
@@ -98,13 +96,13 @@ def test_one_seed_gives_one_history_byte_for_byte() -> None:
 
 
 def test_another_seed_gives_another_history() -> None:
-    path = SIMULATED[0]
+    path = PATHS[SIMULATED[0]]
     assert told(play(load(path, {"seed": "1"}).plan)) != told(play(load(path, {"seed": "2"}).plan))
 
 
 def test_a_simulated_fault_that_does_nothing_makes_the_experiment_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SigkillWorker, "inject_simulated", lambda self, scene, hit: None)
-    plan = load(next(path for path in SIMULATED if path.stem == "worker-crash")).plan
+    plan = PLANS["worker-crash"]
     judgement = judge(play(plan))
     assert judgement.verdict == "INVALID"
     assert "no evidence that it landed" in judgement.reason

@@ -21,13 +21,12 @@ from shaketable.chaos.subjects.recorded import read_record
 from shaketable.reports.goodput import PARTS, Unaccounted, accounted, goodput, stretches
 from shaketable.suites.command.judging import judge_folder
 from shaketable.suites.gate import execution
-from shaketable.suites.gate.catalogue import catalogue
 from shaketable.suites.gate.deviations import FOLDER as KEPT
 from shaketable.suites.tests.rigs import recorded
 from shaketable.suites.tests.rigs.calling import called
 from shaketable.suites.tests.rigs.recorded import attempt, began, ended, stamped
+from shaketable.suites.tests.rigs.shipped import PATHS, SIMULATED
 
-SIMULATED = [entry.path for entry in catalogue() if not player.not_simulated(load(entry.path).plan)]
 HISTORIES = sorted(KEPT.glob("histories/*/*.jsonl.gz"))
 TWO_KILLS = Path(__file__).parents[1] / "recordings" / "two-kills"
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "cost.md"
@@ -73,9 +72,9 @@ def adds_up(events: Sequence[h.AnyEvent]) -> None:
     assert sum(measured.seconds.values()) == pytest.approx(measured.wall_s, abs=1e-6)
 
 
-@pytest.mark.parametrize("path", SIMULATED, ids=lambda path: path.stem)
-def test_the_parts_of_an_experiment_of_the_catalogue_add_up_to_its_wall_time(path: Path) -> None:
-    plan = load(path, {"seed": "1"}).plan
+@pytest.mark.parametrize("name", SIMULATED)
+def test_the_parts_of_an_experiment_of_the_catalogue_add_up_to_its_wall_time(name: str) -> None:
+    plan = load(PATHS[name], {"seed": "1"}).plan
     adds_up(player.play(plan, arm(plan)).events)
 
 
