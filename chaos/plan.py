@@ -64,6 +64,9 @@ class Configuration:
     budget_window_s: SecondsOrNull = None
     node_quarantine: Quarantine | None = None
     num_to_keep: Kept = None
+    # By which reported metric those are chosen; empty: the newest.
+    checkpoint_score_attribute: str = ""
+    checkpoint_score_order: Literal["max", "min"] = "max"
     elastic_resize_monitor_interval_s: Seconds = 1.0
     heartbeat_timeout_s: Seconds = 5.0
     notice_window_s: SecondsOrOff = 0.0

@@ -7,6 +7,7 @@ makes the experiment INVALID (`judge.py`), not this invariant pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,8 @@ from shaketable.chaos.history.entries import Commit, Deletion, QuarantinedCheckp
 from shaketable.chaos.history.events import MOST_FILES, CheckpointProbed, FaultInjected, LogRecord, UploadStarted
 from shaketable.chaos.history.view import CLOCK_SKEW_S, History
 from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
-from shaketable.chaos.plan import Finding
+from shaketable.chaos.plan import Configuration, Finding
+from shaketable.runtime.log.metrics import restored
 
 NAME = "durability"
 
@@ -148,7 +150,9 @@ def _wrong_quarantine(history: History) -> str | None:
 
 
 def _wrong_number(history: History) -> str | None:
-    """`num_to_keep`: that many of the newest stay, and no more once the driver with that setting has committed."""
+    """`num_to_keep`: the latest stays, and so many less one of the others, the newest or the best; no more once the
+    driver with that setting has committed."""
+    scores = history.once(_scores)
     kept: list[str] = []
     # this term has committed
     committed_in = 0
@@ -161,16 +165,39 @@ def _wrong_number(history: History) -> str | None:
         elif isinstance(entry, Reinstatement):
             kept.append(entry.checkpoint)
         elif isinstance(entry, Deletion) and entry.checkpoint in kept:
-            keep, newer = (history.settings(entry.term).num_to_keep, len(kept) - kept.index(entry.checkpoint) - 1)
+            given = history.settings(entry.term)
+            better = _better(kept, entry.checkpoint, scores, given)
             kept.remove(entry.checkpoint)
-            if keep is not None and newer < keep:
-                why = f"with {newer} newer ones, but num_to_keep is {keep}"
+            if given.num_to_keep is not None and len(better) < given.num_to_keep:
+                by = given.checkpoint_score_attribute
+                which = f"{counted(len(better), 'better one')} by {by}" if by else counted(len(better), "newer one")
+                why = f"with {which}, but num_to_keep is {given.num_to_keep}"
                 return f"{entry.checkpoint} was deleted ({entry.place}) {why}"
         elif isinstance(entry, Start) and entry.term == committed_in:
             keep = history.settings(entry.term).num_to_keep
             if keep is not None and len(kept) > keep:
                 return f"{len(kept)} checkpoints were kept at {entry.place}, but num_to_keep is {keep}"
     return None
+
+
+def _better(kept: list[str], name: str, scores: Mapping[str, Mapping[str, Any]], given: Configuration) -> list[str]:
+    """Those that are rather kept than `name`: the latest, and of the others those with a better score or, with the same
+    score or without one to go by, the newer."""
+
+    def worth(place: int) -> tuple[float, int]:
+        value = restored(scores.get(kept[place], {}).get(given.checkpoint_score_attribute))
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            return -math.inf, place
+        return float(value if given.checkpoint_score_order == "max" else -value), place
+
+    mine = worth(kept.index(name))
+    return [other for place, other in enumerate(kept) if place == len(kept) - 1 or worth(place) > mine]
+
+
+def _scores(history: History) -> dict[str, Mapping[str, Any]]:
+    """The metrics of each commit, which truthful-ending compares with those that were reported."""
+    commits = (event.record for event in history.all(LogRecord) if event.record.get("kind") == "checkpoint_committed")
+    return {record["checkpoint"]: record.get("metrics") or {} for record in commits}
 
 
 def _keeps_all(history: History) -> bool:

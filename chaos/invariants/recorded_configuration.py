@@ -17,6 +17,7 @@ CONFIGURED = (
     "max_start_failures",
     "max_failures_without_progress",
     "num_to_keep",
+    "checkpoint_score_order",
     "elastic_resize_monitor_interval_s",
     "heartbeat_timeout_s",
     "notice_window_s",
@@ -30,8 +31,6 @@ LIMITS = ("max_failures", "max_preemption_failures")
 # what an experiment leaves as the runtime has it
 LEFT: dict[str, Any] = {
     "staging_bytes_max": None,
-    "checkpoint_score_attribute": None,
-    "checkpoint_score_order": "max",
     "driver_lease_s": 30.0,
     "fence_check_s": 5.0,
     "hold_timeout_s": 300.0,
@@ -70,6 +69,7 @@ def _given(history: History, given: Configuration) -> dict[str, Any]:
         wanted["framework"] = "simulated" if simulated else "none"
     if not history.disturbed:
         wanted |= LEFT
+    wanted["checkpoint_score_attribute"] = given.checkpoint_score_attribute or None
     wanted["num_workers"] = list(given.bounds)
     wanted["tiers"] = [TIER | {key: value for key, value in tier.items() if key != "nodes"} for tier in given.tiers]
     wanted["budget_window_s"] = given.budget_window_s

@@ -13,13 +13,22 @@ def run_settings(configuration: Configuration) -> dict[str, Any]:
     """All that an experiment says of a RunConfig."""
     return {
         "failure_config": failure_config(configuration),
-        "checkpoint_config": CheckpointConfig(num_to_keep=configuration.num_to_keep),
+        "checkpoint_config": CheckpointConfig(**kept(configuration)),
         "heartbeat_timeout_s": configuration.heartbeat_timeout_s,
         "hang_timeout_s": configuration.hang_timeout_s,
         "notice_window_s": configuration.notice_window_s,
         "replacement_wait_s": configuration.replacement_wait_s,
         "storage_outage_s": configuration.storage_outage_s,
         "first_step_timeout_s": configuration.first_step_timeout_s,
+    }
+
+
+def kept(configuration: Configuration) -> dict[str, Any]:
+    """All that it says of a CheckpointConfig, Ray Train's or ours."""
+    return {
+        "num_to_keep": configuration.num_to_keep,
+        "checkpoint_score_attribute": configuration.checkpoint_score_attribute or None,
+        "checkpoint_score_order": configuration.checkpoint_score_order,
     }
 
 

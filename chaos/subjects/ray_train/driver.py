@@ -14,6 +14,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from shaketable.chaos.history.witness import Witness, WitnessConfig
 from shaketable.chaos.plan import Configuration, Outcome
+from shaketable.chaos.subjects.budgets import kept
 from shaketable.chaos.subjects.jobs import Job, framework_of
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.chaos.subjects.ray_train.storage import given
@@ -50,7 +51,7 @@ def _trainer(launch: Launch, job: Job) -> Any:
             failure_config=FailureConfig(
                 max_failures=configuration.max_failures, max_preemption_failures=configuration.max_preemption_failures
             ),
-            checkpoint_config=CheckpointConfig(num_to_keep=configuration.num_to_keep),
+            checkpoint_config=CheckpointConfig(**kept(configuration)),
         ),
     )
 

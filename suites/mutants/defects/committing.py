@@ -155,6 +155,27 @@ def one_checkpoint_too_many_kept(retention: Any) -> None:
     )
 
 
+@defect("checkpoints.retention", DURABLE, experiment="keep-best")
+def newest_kept_instead_of_best(retention: Any) -> None:
+    """the newest checkpoints are kept, whatever their score"""
+    replace(retention, "expired", lambda original: lambda commits, keep, score: original(commits, keep))
+
+
+@defect("checkpoints.retention", DURABLE, experiment="keep-best")
+def worst_kept_instead_of_best(retention: Any) -> None:
+    """the checkpoints with the worst score are kept"""
+
+    def make(original: Any) -> Any:
+        def expired(commits: Any, keep: int | None, score: Any = None) -> list[str]:
+            other = {"max": "min", "min": "max"}
+            turned = None if score is None else score._replace(order=other[score.order])
+            return list(original(commits, keep, turned))
+
+        return expired
+
+    replace(retention, "expired", make)
+
+
 @defect("controller.handlers.commits", DURABLE, "resume-from-checkpoint")
 def latest_checkpoint_deleted(commits_: Any) -> None:
     """with num_to_keep=1 the latest checkpoint is deleted, and nothing refuses that"""

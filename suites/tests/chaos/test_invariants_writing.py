@@ -243,6 +243,34 @@ def test_a_deletion_by_a_run_that_keeps_all_is_caught() -> None:
     assert "although num_to_keep is None" in durability(story.history).reason
 
 
+@pytest.mark.parametrize(
+    ("losses", "order", "deleted", "wrong"),
+    [
+        ([3, 1, 2, 9], "min", [1], ""),
+        ([3, 1, 2, 9], "min", [1, 3], ""),
+        ([3, 1, 2, 9], "min", [2], "2-1-1 was deleted (log record 7) with 1 better one by loss, but num_to_keep is 2"),
+        ([3, 1, 2, 9], "max", [1], "1-1-1 was deleted (log record 7) with 1 better one by loss, but num_to_keep is 2"),
+        # the older of two with the same score goes first; one without a score that counts is the worst
+        ([1, 1, 9], "min", [1], ""),
+        ([1, 1, 9], "min", [2], "2-1-1 was deleted (log record 6) with 1 better one by loss, but num_to_keep is 2"),
+        ([None, 5, 9], "max", [1], ""),
+        ([{"$float": "nan"}, 5, 9], "max", [1], ""),
+        ([True, 0.5, 9], "max", [1], ""),
+        ([{"$float": "inf"}, 5, 9], "max", [2], ""),
+    ],
+)
+def test_what_is_kept_by_a_score_are_the_best_and_the_latest(
+    losses: list[Any], order: str, deleted: list[int], wrong: str
+) -> None:
+    story = Story(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order=order).launch().attempt(3)
+    for index, loss in enumerate(losses, 1):
+        story.steps(index, index, commit=False).commit(index, metrics={} if loss is None else {"loss": loss})
+    for index in deleted:
+        story.delete(f"{index}-1-1")
+    reason = durability(story.history).reason
+    assert reason == wrong if wrong else "deleted" not in reason
+
+
 def test_a_commit_that_lists_no_file_is_caught() -> None:
     story = crash_and_finish()
     for record in story.records:

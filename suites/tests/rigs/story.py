@@ -172,13 +172,20 @@ class Story:
         }
         return self.worker(rank, h.Stepped(**said))
 
-    def commit(self, index: int, *, attempt: int | None = None, term: int | None = None, name: str = "") -> Self:
+    def commit(
+        self,
+        index: int,
+        *,
+        attempt: int | None = None,
+        term: int | None = None,
+        name: str = "",
+        metrics: dict[str, Any] | None = None,
+    ) -> Self:
         number, term = attempt or self.number, term or self.term
         name = name or f"{index}-{term}-{number}"
         files = [{"path": "state.json", "size": 9, "checksum": "xxh3:0"}]
-        place = self.record(
-            "checkpoint_committed", term=term, attempt=number, index=index, checkpoint=name, files=files, metrics={}
-        )
+        said = {"checkpoint": name, "index": index, "files": files, "metrics": metrics or {}}
+        place = self.record("checkpoint_committed", term=term, attempt=number, **said)
         self.commits.append((name, index))
         return self.drive(
             h.Committed(term=term, attempt=number, index=index, checkpoint=name, number=place if self.logs else None)
