@@ -38,15 +38,16 @@ def metrics_match(history: History) -> Finding:
     if history.own_job and not stated and not same_world:
         return not_applicable(NAME, f"{_worlds(history)}; set metrics_tolerance to compare them")
     tolerance = stated if history.own_job else 0.0 if same_world else stated
+    may_round = history.own_job and not stated and len(history.attempts) > 1
+    # what a restart may round is not where the runs parted
+    least = ROUNDING if may_round else tolerance
     found = _found(history)
-    if history.own_job and not stated and len(history.attempts) > 1 and (off := _rounded(references, found)):
-        return not_applicable(
+    finding = _compared(references, found, tolerance)
+    if may_round and (off := _rounded(references, found)):
+        finding = not_applicable(
             NAME, f"{off}; after a restart that may be rounding. Set metrics_tolerance, or make the job deterministic"
         )
-    # what a restart may round is not where the runs parted
-    least = ROUNDING if history.own_job and not stated and len(history.attempts) > 1 else tolerance
-    finding = _compared(references, found, tolerance)
-    if finding.status == "PASS" and history.own_job and same_world:
+    if finding.status != "FAIL" and history.own_job and same_world:
         off = _other_rank(history, references, least)
         finding = failed(NAME, off) if off else finding
     if finding.status != "FAIL":

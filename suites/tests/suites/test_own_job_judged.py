@@ -249,6 +249,17 @@ def test_what_another_rank_reports_last_has_to_be_that_of_the_baseline_too() -> 
     )
 
 
+def test_what_rank_0_may_have_rounded_hides_no_other_rank() -> None:
+    def last_of(rank: int, loss: float, events: list[h.AnyEvent]) -> list[h.AnyEvent]:
+        last = (2, rank, 6)
+        return change(events, h.Stepped, lambda e: (e.attempt, e.rank, e.step) == last, metrics={"loss": loss})
+
+    rounded = last_of(0, 0.6 + 1e-9, parted(SAME).events)
+    assert "may be rounding" in metrics_match(_told(rounded).history).reason
+    finding = metrics_match(_told(last_of(1, 0.9, rounded)).history)
+    assert finding.status == "FAIL" and finding.reason.startswith("loss of rank 1 is 0.9, in the baseline 0.6")
+
+
 def test_what_another_rank_reports_last_is_not_compared_where_it_may_differ() -> None:
     rounded = rank_1_ends_with(0.6 + 1e-9, parted(SAME))
     resized = rank_1_ends_with(0.9, parted(SAME, worlds=(3, 2), tolerance=1e-6))
