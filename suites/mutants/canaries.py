@@ -1,8 +1,8 @@
 """The mutant that a gate has to catch besides its experiments, drawn from the seed: gates of many days catch many.
 
 Each of these fails its experiment of the gate by the first invariant that it names, with every seed that was tried
-(`suites/tests/suites/test_canaries.py`). Those on processes were seen there, each alone. Local Ray has the one that was
-seen there often enough.
+(`suites/tests/suites/test_canaries.py`). Those on processes were seen there, each alone, and none of them hangs: a gate
+takes minutes, not its `within_s`. Local Ray has the one that was seen there often enough.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ CANARIES = {
     ),
     "processes": (
         "attempt-number-reused",
-        "attempt-told-as-the-one-before",
         "budget-kept-by-a-reopened-run",
         "budget-off-by-one",
         "budget-one-too-small",
@@ -59,7 +58,6 @@ CANARIES = {
         "charged-twice",
         "checkpoint-taken-for-a-plain-report",
         "checkpoints-not-handed-over",
-        "checksum-of-something-else",
         "commit-before-upload",
         "commits-with-the-metrics-before",
         "culprit-is-always-rank-0",
@@ -80,7 +78,6 @@ CANARIES = {
         "last-file-left-out",
         "left-without-a-hold",
         "live-checkpoints-collected",
-        "lost-member-not-noticed",
         "metrics-of-the-report-before",
         "new-nodes-not-looked-for",
         "no-checkpoint-is-ever-requested",

@@ -1,29 +1,25 @@
 """The table of incidents in docs/incidents.md: what happened, where it was told, and what became of it on each subject.
 
 `python -m shaketable.suites.tools.incidents` writes it; a test compares it. The verdict of `bundled` is that of the
-simulation, which this plays; that of `ray-train` is judged again from the histories that are kept of it
-(`suites/deviations/histories/`).
+simulation, which this plays; that of `ray-train` is what is recorded of the histories that are kept of it
+(`suites/deviations/`), which tests judge again.
 """
 
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from shaketable.chaos.experiment import file
 from shaketable.chaos.faults.arming import arm
-from shaketable.chaos.history.view import History
 from shaketable.chaos.plan import Judgement
 from shaketable.chaos.simulation import player
 from shaketable.chaos.verdict.judge import judge
-from shaketable.reports.results import Result
 from shaketable.suites.gate import catalogue, deviations
 from shaketable.suites.gate.catalogue import Entry
 from shaketable.suites.gate.incidents import Incident, incident_of
 from shaketable.suites.mutants.table import write_between_marks
-from shaketable.suites.tools.keep_histories import kept, read_kept
+from shaketable.suites.tools.keep_histories import kept
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "incidents.md"
 MARKS = ("<!-- incidents: begin -->", "<!-- incidents: end -->")
@@ -71,17 +67,11 @@ def _red(incident: Incident) -> str:
 def _theirs(entry: Entry) -> str:
     if "bundled" in entry.tags:
         return "\N{EN DASH}"
-    known = kept(SUBJECT, VERSION)
-    if entry.name not in known:
+    if entry.name not in kept(SUBJECT, VERSION):
         return "not run"
-    with tempfile.TemporaryDirectory() as scratch:
-        history = History(read_kept(known[entry.name], Path(scratch) / "history.jsonl"))
-    result = deviations.held_against(Result(entry.name, "PASS", "", 0.0, ""), judge(history), history)
-    return f"{result.verdict} ({', '.join(_names(result))})" if result.deviations else result.verdict
-
-
-def _names(result: Result) -> Iterator[str]:
-    return iter(dict.fromkeys(deviation.invariant for deviation in result.deviations))
+    recorded = (each for each in deviations.recorded(SUBJECT, VERSION) if each.experiment == entry.name)
+    deviating = dict.fromkeys(each.invariant for each in recorded)
+    return f"KNOWN ({', '.join(deviating)})" if deviating else "PASS"
 
 
 if __name__ == "__main__":

@@ -176,7 +176,15 @@ trainer(pathlib.Path(sys.argv[2]), 2, 4, until_size=4).fit()
 
 
 @pytest.mark.usefixtures("whole")
-@pytest.mark.parametrize(("ending", "code"), [("finished", 0), ("SIGTERM", 143), ("SIGKILL", -9)])
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        # half a minute of Ray together: what takes nothing back by itself is the hardest
+        pytest.param("finished", 0, marks=pytest.mark.on_demand),
+        pytest.param("SIGTERM", 143, marks=pytest.mark.on_demand),
+        ("SIGKILL", -9),
+    ],
+)
 def test_an_autoscaler_is_told_of_a_missing_slice_until_the_run_has_ended(
     cluster: LocalCluster, tmp_path: Path, ending: str, code: int
 ) -> None:

@@ -226,8 +226,9 @@ def test_a_kept_history_of_an_incident_without_deviations_passes_again(name: str
 @pytest.mark.parametrize("name", sorted(DEVIATING))
 def test_a_kept_history_judged_again_shows_exactly_what_is_recorded(name: str, tmp_path: Path) -> None:
     events = read_kept(KEPT[name], tmp_path / "history.jsonl")
-    result = deviations.held_against(Result(name, "PASS", "", 0.0, ""), judge(events), History(events))
-    assert (result.verdict, result.judged) == ("KNOWN", judge(events).verdict), result.reason
+    judgement = judge(events)
+    result = deviations.held_against(Result(name, "PASS", "", 0.0, ""), judgement, History(events))
+    assert (result.verdict, result.judged) == ("KNOWN", judgement.verdict), result.reason
     said = {(known.invariant, known.reason) for known in result.deviations}
     assert said == {(d.invariant, " ".join(d.reason.split())) for d in RAY_TRAIN if d.experiment == name}
 

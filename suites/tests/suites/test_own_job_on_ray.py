@@ -100,7 +100,7 @@ def slow(name: str, *case: str) -> Any:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        pytest.param("raise SystemExit('no data here')", "exited with 1: no data here", id="fails"),
+        slow("fails", "raise SystemExit('no data here')", "exited with 1: no data here"),
         slow("exits", "print('nothing to do')", "exited with 0 but did not train: it started no run of Ray Train"),
         slow("silent", "fit(lambda: None)", "never reported: its training function must call ray.train.report()"),
         slow("raises", "def train():\n    1 / 0\nfit(train)", "does not finish without faults"),
