@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,6 +19,9 @@ from shaketable.runtime.backends.base import Backend
 from shaketable.runtime.session import Session, broadcast_from_rank_zero
 
 MEGASCALE = "MEGASCALE_"
+# of one look whether the coordinator listens, and between two
+_TRY_S = 5.0
+_TRY_AGAIN_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class JaxBackend(Backend):
         configure("jax_platforms", os.environ.get("JAX_PLATFORMS") or self.platform)
         configure("jax_cpu_collectives_implementation", "gloo")
         address = f"{at.host}:{at.port}"
+        if rank != 0:
+            await_coordinator(at, self.timeout_s)
         jax.distributed.initialize(
             address,
             world_size,
@@ -70,6 +76,18 @@ class JaxBackend(Backend):
 
         shutdown: Any = jax.distributed.shutdown
         shutdown()
+
+
+def await_coordinator(at: Coordination, timeout_s: float) -> None:
+    """Until the coordinator listens. A gRPC client that comes too early tries again after a second, which is longer
+    than all the rest of a restart. After `timeout_s` it is jax's to say what is wrong."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        try:
+            socket.create_connection((at.host, at.port), timeout=_TRY_S).close()
+            return
+        except OSError:
+            time.sleep(_TRY_AGAIN_S)
 
 
 def with_slices(
