@@ -17,7 +17,6 @@ from shaketable.chaos.history.events import MOST_FILES, CheckpointProbed, FaultI
 from shaketable.chaos.history.view import CLOCK_SKEW_S, History
 from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
 from shaketable.chaos.plan import Configuration, Finding
-from shaketable.runtime.log.metrics import restored
 
 NAME = "durability"
 
@@ -185,7 +184,10 @@ def _better(kept: list[str], name: str, scores: Mapping[str, Mapping[str, Any]],
     score or without one to go by, the newer."""
 
     def worth(place: int) -> tuple[float, int]:
-        value = restored(scores.get(kept[place], {}).get(given.checkpoint_score_attribute))
+        value = scores.get(kept[place], {}).get(given.checkpoint_score_attribute)
+        if isinstance(value, dict):
+            # JSON has neither infinity nor NaN: {"$float": "inf"}
+            value = float(value.get("$float", math.nan))
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
             return -math.inf, place
         return float(value if given.checkpoint_score_order == "max" else -value), place
