@@ -19,13 +19,18 @@ from shaketable.suites.mutants.patches import applied
 GATE = {entry.name: entry for entry in select([])}
 
 
-@pytest.mark.parametrize("cluster", ["", "local"])
-def test_on_ray_it_is_one_that_was_seen_there(cluster: str) -> None:
+def test_a_gate_is_on_local_ray_unless_it_says_otherwise() -> None:
+    drawn = {runner.Request(variables=where, seed=7).canary for where in ({}, {"cluster": ""}, {"cluster": "local"})}
+    assert len(drawn) == 1 and drawn < set(CANARIES["local"])
+
+
+@pytest.mark.parametrize("cluster", ["containers", "kuberay", "attach:10.0.0.1:6379"])
+def test_where_nobody_has_tried_the_others_it_is_the_one_that_real_processes_show(cluster: str) -> None:
     assert runner.Request(variables={"cluster": cluster}, seed=7).canary == CANARY
     assert mutants.MUTANTS[CANARY].experiment in GATE and mutants.MUTANTS[CANARY].tried == "processes"
 
 
-@pytest.mark.parametrize(("cluster", "least"), [("simulated", 30), ("processes", 50)])
+@pytest.mark.parametrize(("cluster", "least"), [("simulated", 30), ("processes", 50), ("local", 50)])
 def test_as_many_gates_as_there_are_canaries_have_each_another_one(cluster: str, least: int) -> None:
     seeds = range(20261101, 20261101 + len(CANARIES[cluster]))
     drawn = {runner.Request(variables={"cluster": cluster}, seed=seed).canary for seed in seeds}
