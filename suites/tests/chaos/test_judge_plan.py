@@ -3,7 +3,6 @@ evidence is another's proves nothing; and one broken check does not silence the 
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -35,7 +34,7 @@ from shaketable.runtime.controller import budget
 from shaketable.suites.command import judging
 from shaketable.suites.command.judging import judge_folder
 from shaketable.suites.gate import execution
-from shaketable.suites.tests.rigs.shipped import PATHS, PLANS, SIMULATED
+from shaketable.suites.tests.rigs.shipped import PATHS, PLANS, SIMULATED, played
 from shaketable.suites.tests.rigs.story import Story, always, change, renumbered
 
 Events = list[h.AnyEvent]
@@ -48,11 +47,6 @@ def play(plan: Plan) -> Events:
     played = player.play(plan, arm(plan))
     assert played.crash == ""
     return played.events
-
-
-@functools.cache
-def played(name: str) -> tuple[h.AnyEvent, ...]:
-    return tuple(play(PLANS[name]))
 
 
 def without(events: Iterable[h.AnyEvent], taken: Callable[[h.AnyEvent], bool]) -> Events:

@@ -4,7 +4,6 @@ others know, and no step repeated for a job that looks. Each broken in a healthy
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,16 +36,10 @@ from shaketable.runtime.controller.attempt import Hang
 from shaketable.runtime.controller.handlers.hanging import _culprits
 from shaketable.suites.mutants.hunting import hunt
 from shaketable.suites.mutants.patches import applied
-from shaketable.suites.tests.rigs.shipped import PLANS
+from shaketable.suites.tests.rigs.shipped import PLANS, played
 from shaketable.suites.tests.rigs.story import Story, always, change, crash_and_finish
 
 Events = list[h.AnyEvent]
-
-
-@functools.cache
-def played(name: str) -> tuple[h.AnyEvent, ...]:
-    plan = PLANS[name]
-    return tuple(player.play(plan, arm(plan)).events)
 
 
 def logged(name: str, kind: str, nth: int = 0, **content: Any) -> Events:

@@ -3,7 +3,6 @@ odd is never a FAIL. A lie is told by everybody who would tell it: the log, the 
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,23 +12,15 @@ import msgspec
 import pytest
 
 from shaketable.chaos.chain import reference_digest
-from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.history import events as h
-from shaketable.chaos.simulation import player
 from shaketable.chaos.verdict.judge import judge
 from shaketable.suites.command.judging import judge_folder
-from shaketable.suites.tests.rigs.shipped import PLANS
+from shaketable.suites.tests.rigs.shipped import played
 from shaketable.suites.tests.rigs.story import always, change, drop
 
 Events = list[h.AnyEvent]
 SKEW_S = 3.0
 REPLACE = msgspec.structs.replace
-
-
-@functools.cache
-def played(name: str) -> tuple[h.AnyEvent, ...]:
-    plan = PLANS[name]
-    return tuple(player.play(plan, arm(plan)).events)
 
 
 def crash() -> Events:

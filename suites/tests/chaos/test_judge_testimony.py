@@ -3,28 +3,18 @@ history, one kind and one writer at a time, and the rest is no PASS any more."""
 
 from __future__ import annotations
 
-import functools
-
 import msgspec
 import pytest
 
-from shaketable.chaos.faults.arming import arm
 from shaketable.chaos.history import events as h
-from shaketable.chaos.simulation import player
 from shaketable.chaos.verdict.judge import judge
-from shaketable.suites.tests.rigs.shipped import PLANS
+from shaketable.suites.tests.rigs.shipped import played
 from shaketable.suites.tests.rigs.story import renumbered
 
 Events = list[h.AnyEvent]
 # what a driver says, and what a worker says
 DRIVER = (h.TermBegan, h.AttemptStarted, h.AttemptEnded, h.Committed, h.StateChanged)
 WORKER = (h.WorkerStarted, h.Resumed, h.Stepped)
-
-
-@functools.cache
-def played(name: str) -> tuple[h.AnyEvent, ...]:
-    plan = PLANS[name]
-    return tuple(player.play(plan, arm(plan)).events)
 
 
 def without(name: str, writer: str, kind: type[h.Event]) -> Events:
