@@ -18,7 +18,8 @@ MOST = 1000.0
 
 
 class SlowWorker(Fault):
-    """Make each step of a worker take `factor` times as long; until `until`, or the end of the run."""
+    """Make each step of a worker take `factor` times as long, and a restore before the first; until `until`, or the end
+    of the run."""
 
     name, target_kind, heals, needs = "slow_worker", "worker", True, "attempt"
     # a step may be long

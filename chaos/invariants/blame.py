@@ -26,9 +26,12 @@ def _wrong(history: History, attempt: Attempt, end: End) -> str | None:
     faults = [event for event in history.all(FaultInjected) if event.fault in numbers]
     own = OWN_FAILURE in numbers
     places = {place for fault in faults for place in _places(history, attempt, fault)}
+    raisers = [fault for fault in faults if kind_of(fault.name).manner == "raises"]
+    raised = {place for fault in raisers for place in _places(history, attempt, fault)}
     if own:
         rank = int(history.settings(attempt.start.term).job_config.get("fail_rank", 0))
-        places |= {place for place in attempt.start.members if place[0] == rank}
+        raised |= {place for place in attempt.start.members if place[0] == rank}
+        places |= raised
     if end.account == PREEMPTIONS and end.rank is None:
         # left in time, for a notice that may be of several nodes
         return None
@@ -36,7 +39,8 @@ def _wrong(history: History, attempt: Attempt, end: End) -> str | None:
         # whom it hit is not on record
         return None
     if (end.rank, end.node_id) not in places:
-        return _another(attempt, end, places)
+        silenced = end.cause == "worker_error" and _stopped_before_its_word(history, attempt, raised)
+        return None if silenced else _another(attempt, end, places)
     causes = frozenset[str]().union(*(kind_of(fault.name).causes for fault in faults))
     if not all(kind_of(fault.name).causes for fault in faults):
         # a fault of another package that does not say
@@ -59,6 +63,14 @@ def _wrong_start(history: History, attempt: Attempt, end: End) -> str | None:
     faults += [event for event in injected if event.fault in earlier and takes_place(event.name)]
     places = {place for fault in faults for place in _places(history, attempt, fault)}
     return None if (end.rank, end.node_id) in places else _another(attempt, end, places)
+
+
+def _stopped_before_its_word(history: History, attempt: Attempt, raised: set[tuple[int, str]]) -> bool:
+    """Whether who raised was stopped too: the error may never have left it, and that of a peer that lost its connection
+    is all there is."""
+    frozen = (event for event in history.all(FaultInjected) if is_frozen(event.name))
+    during = (event for event in frozen if attempt.begin_s <= event.at_s <= attempt.end_s)
+    return any(place in raised for event in during for place in _places(history, attempt, event))
 
 
 def _another(attempt: Attempt, end: End, places: set[tuple[int, str]]) -> str:

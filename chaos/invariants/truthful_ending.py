@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from shaketable.chaos.fault_kinds import kind_of, takes_driver
 from shaketable.chaos.history.entries import Commit, Finale
-from shaketable.chaos.history.events import DeadlinePassed, FaultInjected, LogRecord, RunEnded, TermBegan, UploadStarted
+from shaketable.chaos.history.events import (
+    DeadlinePassed,
+    FaultInjected,
+    FaultObserved,
+    LogRecord,
+    RunEnded,
+    TermBegan,
+    UploadStarted,
+)
 from shaketable.chaos.history.view import DriverLife, History
 from shaketable.chaos.invariants.findings import failed, invariant, not_applicable, passed
 from shaketable.chaos.invariants.log_facts import wrong_facts
@@ -45,7 +53,8 @@ def _exits(history: History) -> Iterator[str]:
             continue
         said = [event for event in history.all(RunEnded) if history.driver_life_of(event) is life]
         code, name = life.exited.code, f"the driver of launch {life.started.launch}"
-        if said and not _fits(history, said[-1].outcome, code) and code != KILLED:
+        fits = said and (_fits(history, said[-1].outcome, code) or _asked_after(history, life, said[-1], code))
+        if said and not fits and code != KILLED:
             yield f"{name} said {said[-1].outcome} and exited with {code}"
         if not said and code != KILLED and _took_over(history, life) and not _asked_to_go(history, code):
             yield f"{name} exited with {code}, but fit() said nothing"
@@ -74,6 +83,15 @@ def _took_over(history: History, life: DriverLife) -> bool:
 def _asked_to_go(history: History, code: int) -> bool:
     asked = any(interrupts(event.name) for event in history.all(FaultInjected))
     return asked and code in CODES["interrupted"]
+
+
+def _asked_after(history: History, life: DriverLife, said: RunEnded, code: int) -> bool:
+    """A signal that arrives after the last word of a driver ends an interpreter that was on its way out."""
+    hit_s = {event.fault: (event.hit_ms or 0.0) / 1000 for event in history.all(FaultObserved)}
+    asked = (event for event in history.all(FaultInjected) if interrupts(event.name))
+    own = (event for event in asked if life.started.pid in event.pids)
+    late = (event.at_s + hit_s.get(event.fault, 0.0) + history.skew_s >= said.at_s for event in own)
+    return code in CODES["interrupted"] and any(late)
 
 
 def interrupts(name: str) -> bool:

@@ -6,6 +6,7 @@ It keeps what it is given in memory and checks no signature; nothing of it outli
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,6 +27,8 @@ def s3_server() -> Iterator[str]:
     """Its endpoint."""
     from moto.server import ThreadedMotoServer
 
+    # else it writes a line to the console for every request
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server = ThreadedMotoServer(ip_address=LOOPBACK, port=0, verbose=False)
     server.start()
     try:

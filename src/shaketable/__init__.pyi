@@ -135,7 +135,8 @@ def sigkill_agent(target: Target, at: Trigger) -> FaultPlan:
     """Kill the process that holds a worker's lease: the agent, or with Ray Train the worker's own actor."""
 
 def slow_worker(target: Target, at: Trigger, factor: float = 3.0, until: Trigger | None = None) -> FaultPlan:
-    """Make each step of a worker take `factor` times as long; until `until`, or the end of the run."""
+    """Make each step of a worker take `factor` times as long, and a restore before the first; until `until`, or the end
+    of the run."""
 
 def freeze_controller(at: Trigger, until: Trigger | None = None) -> FaultPlan:
     """Stop the process of the run's controller; thaw it at `until`, or when the run is over."""

@@ -88,7 +88,7 @@ class Joining:
             said = {"term": fork.term, "attempt": fork.attempt, "rank": fork.rank}
             worker.writer.say(RestoreStarted, **said, checkpoint=fork.resume.checkpoint)
         took = self._world.draw(pace.enter) + (self._world.draw_slow(pace.restore) if fork.resume else 0.0)
-        self._world.timeline.later(took, self._resume, worker)
+        self._world.timeline.later(took, self._resume, worker, took)
 
     def _megascale(self, rank: int) -> dict[str, str]:
         """On slices the job is one of JAX, whose environment the runtime's own backend makes."""
@@ -98,9 +98,13 @@ class Joining:
         jax.with_slices(environment, at, rank, self._group.world_size, self._world.cluster.hosts)
         return environment
 
-    def _resume(self, worker: Worker) -> None:
+    def _resume(self, worker: Worker, took: float = 0.0) -> None:
         if not worker.runs:
             wait(worker, self._resume)
+            return
+        if took > 0 and worker.factor > 1:
+            # all that a real worker does until its first report is slow, its restore as well
+            self._world.timeline.later(took * (worker.factor - 1), self._resume, worker)
             return
         given = worker.fork.resume
         if given is None:

@@ -103,6 +103,17 @@ WRONG: list[tuple[str, Callable[[], Story], str]] = [
         ("term 2 began with 0 spent of max_failures (log record 9), but 1 had been charged"),
     ),
     (
+        "an error of another rank than the one that raised, while a third was frozen",
+        lambda: (
+            running(max_failures=1)
+            .fault("raise_in_worker", ranks=[0])
+            .fault("freeze_worker", ranks=[1])
+            .end("worker_error", "max_failures", rank=2)
+            .attempt(3)
+        ),
+        "by rank 2 on node node-3 (log record 6), hit was rank 0 on node node-1, rank 1 on node node-2",
+    ),
+    (
         "a start failure of a started attempt",
         lambda: killed().end("start_failed", "max_start_failures").attempt(3),
         "all its ranks had entered",

@@ -375,6 +375,41 @@ UNTRUE: list[tuple[Callable[[], list[h.AnyEvent]], str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("fault", "after_its_word", "driver", "code", "status"),
+    [
+        ("sigint_driver", True, 1, 130, "PASS"),
+        ("sigterm_driver", True, 1, 143, "PASS"),
+        ("sigint_driver", True, 1, 1, "FAIL"),
+        ("sigint_driver", True, 2, 130, "FAIL"),
+        ("sigint_driver", False, 1, 130, "FAIL"),
+        ("sigkill_worker", True, 1, 130, "FAIL"),
+    ],
+)
+def test_only_a_signal_after_its_last_word_may_end_a_finished_driver_as_interrupted(
+    fault: str, after_its_word: bool, driver: int, code: int, status: str
+) -> None:
+    """`explore --cluster processes`, schedule 1 of seed 1: SIGINT came while the interpreter was on its way out."""
+
+    def signal() -> None:
+        story.fault(fault, pids=[4000 + driver])
+
+    story = running().steps(4, 6)
+    if not after_its_word:
+        signal()
+        story.wait(1.0)
+    for rank in range(story.world):
+        story.worker(rank, h.WorkerFinished(term=1, attempt=1, rank=rank))
+    story.end("finished", None)
+    metrics = {"step": 6}
+    story.record("run_finished", metrics=metrics)
+    story.drive(h.RunEnded(term=1, outcome="finished", metrics=metrics))
+    if after_its_word:
+        signal()
+    finding = truthful_ending(story.exit(code).leak_check().history)
+    assert finding.status == status, finding
+
+
 @pytest.mark.parametrize(("tell", "reason"), UNTRUE, ids=[reason[:30] for _, reason in UNTRUE])
 def test_an_untrue_ending_is_caught(tell: Callable[[], list[h.AnyEvent]], reason: str) -> None:
     finding = truthful_ending(History(tell()))

@@ -37,6 +37,15 @@ def _digest(story: Story, step: int) -> str:
     return reference_digest(step, story.job)
 
 
+def raised_and_frozen_before_its_word() -> Story:
+    """Its peers see the connection go, so one of theirs is the error that arrives (`explore --cluster processes`,
+    schedule 117 of seed 1)."""
+    story = Story(max_failures=1, expect={"charged": {"max_failures": 1}}).launch().attempt(3).steps(1, 4).wait(2)
+    story.fault("raise_in_worker", ranks=[0]).fault("freeze_worker", ranks=[0]).wait(5)
+    story.end("worker_error", "max_failures", rank=2).attempt(3)
+    return story.say(h.FaultHealed(fault=1, name="freeze_worker")).steps(5, 6).finish()
+
+
 def frozen_for_a_moment() -> Story:
     story = Story().launch().attempt(3).steps(1, 4).fault("freeze_node", ranks=[1], nodes=[2]).wait(2)
     return story.say(h.FaultHealed(fault=0, name="freeze_node")).steps(5, 6).finish()
@@ -144,6 +153,7 @@ STORIES: list[Callable[[], Story]] = [
     raised,
     preempted,
     frozen_and_thawed,
+    raised_and_frozen_before_its_word,
     frozen_for_a_moment,
     idle_node_killed,
     grown,

@@ -23,6 +23,8 @@ from shaketable.chaos.history.events import (
     DriverExited,
     FaultHealed,
     FaultInjected,
+    RestoreStarted,
+    Resumed,
     RunEnded,
     StateChanged,
     Stepped,
@@ -133,6 +135,18 @@ def test_a_slow_worker_makes_each_step_take_so_many_times_as_long_until_it_is_he
     assert took_s(3) == pytest.approx(150, rel=0.05)
     assert took_s(10) == pytest.approx(500, rel=0.05)
     assert took_s(10, until={"step": 35}) == pytest.approx(25 * 10 + 25, rel=0.05)
+
+
+def test_a_rank_that_is_slow_while_it_restores_comes_that_much_later_than_its_peers() -> None:
+    crash = FaultPlan("sigkill_worker", {"rank": 0}, {"step": 10})
+    slow = FaultPlan("slow_worker", {"rank": 1}, {"event": "restore_started"}, {"factor": 100.0, "until": {"step": 12}})
+    configuration = Configuration(cluster="simulated", num_workers=3, max_failures=1)
+    events = play(Plan("slow restore", configuration, (crash, slow), Expect(charged={"max_failures": 1})))
+    assert judge(events).verdict == "PASS"
+    began = {event.rank: event.at_s for event in events if isinstance(event, RestoreStarted)}
+    there = {event.rank: event.at_s for event in events if isinstance(event, Resumed) and event.attempt == 2}
+    took = {rank: there[rank] - began[rank] for rank in began}
+    assert took[1] > 10 * max(took[0], took[2])
 
 
 def test_steps_that_nobody_looks_at_are_told_as_one() -> None:

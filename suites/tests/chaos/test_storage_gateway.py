@@ -3,6 +3,7 @@ its name says, says how often it did, and without rules nothing is changed."""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from obstore.store import S3Store
 
 from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.storage.rules import Effect, Rule
-from shaketable.chaos.storage.server import KEYS
+from shaketable.chaos.storage.server import KEYS, make_bucket
+from shaketable.chaos.storage.server import s3_server as own_server
 from shaketable.suites.tests.rigs.s3_rig import s3, s3_server
 
 pytest.importorskip("aiohttp")
@@ -179,3 +181,9 @@ def test_pyarrow_s_client_is_hurt_as_well(gateway: Gateway, s3: str, monkeypatch
 def test_a_rule_that_could_do_nothing_is_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ExperimentError, match=words):
         Rule(**fields)
+
+
+def test_the_server_of_the_harness_leaves_the_console_alone(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), own_server() as endpoint:
+        make_bucket(endpoint, "quiet")
+    assert [record.getMessage() for record in caplog.records if record.name == "werkzeug"] == []
