@@ -1,6 +1,9 @@
 """Networks of their own for nodes that are processes of this machine: each in a network namespace, on a cable (a veth
 pair) to a bridge that leads nowhere else. Takes root.
 
+The bridge is in a namespace too, and this machine on one more cable to it. So what nodes say to each other never passes
+the machine's own firewall, which forwards nothing where Docker has been started.
+
 A cable is cut in one way by a queue into which no packet fits (tbf, which every kernel of a distribution has): what is
 sent is dropped and counted, and nobody's socket is closed. `python -m shaketable.clusters.processes.networks NAME`
 removes what is left of one network: the watchdog's last act.
@@ -12,6 +15,7 @@ import functools
 import json
 import os
 import secrets
+import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +27,8 @@ from shaketable.clusters.protocol import ClusterError, Cut, Way
 
 # what a node calls its end of the cable, as containers do
 DEVICE = "eth0"
+# in the hub: the bridge, and this machine's cable
+BRIDGE, HOST_END = "br0", "host"
 # of addresses that are set aside for benchmarks (RFC 2544): nobody is called so
 SUBNETS = 512
 MOST_NODES = 250
@@ -38,13 +44,21 @@ def why_not() -> str:
     try:
         network = Network()
         try:
-            network.add(1)
+            cable = network.add(1)
             network.cut(1, "in").mend()
+            return "" if _reaches(network.host, cable) else f"a firewall of this machine keeps {cable.ip} from it"
         finally:
             network.close()
     except (OSError, ClusterError) as error:
         return f"no network namespace can be made here: {error}"
-    return ""
+
+
+def _reaches(host: str, cable: Cable) -> bool:
+    """Whether a node on that cable reaches this machine."""
+    with socket.create_server((host, 0)) as server:
+        asked = ("-c", "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)")
+        command = [*cable.prefix, sys.executable, "-I", "-S", *asked, host, str(server.getsockname()[1])]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,8 @@ class Cable:
 
 @dataclass(slots=True)
 class Network:
-    """`name`: of the bridge, and what the names of all else begin with. `host`: what this machine is called there."""
+    """`name`: of this machine's own cable, and what the names of all else begin with. `hub`: the namespace of the
+    bridge. `host`: what this machine is called there."""
 
     name: str = field(init=False)
     host: str = field(init=False)
@@ -66,32 +81,43 @@ class Network:
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
-        """The first subnet that no other network here has: two bridges of one name there cannot be."""
+        """The first subnet that no other network here has: two hubs of one name there cannot be."""
         first = secrets.randbelow(SUBNETS)
         for number in (*range(first, SUBNETS), *range(first)):
             self.name = f"shk{number}"
             self.host = self._address(number, 1)
-            if not Path("/sys/class/net", self.name).exists() and self._made():
+            if not (NAMESPACES / self.hub).exists() and self._made():
                 return
-        raise ClusterError(f"all {SUBNETS} subnets of this machine are taken: `ip link del` removes bridges shk*")
+        raise ClusterError(f"all {SUBNETS} subnets of this machine are taken: `ip netns del` removes namespaces shk*")
+
+    @property
+    def hub(self) -> str:
+        return f"{self.name}-hub"
 
     def _made(self) -> bool:
         try:
-            _run("ip", "link", "add", self.name, "type", "bridge")
+            _run("ip", "netns", "add", self.hub)
         except ClusterError:
-            if Path("/sys/class/net", self.name).exists():
+            if (NAMESPACES / self.hub).exists():
                 # somebody else was quicker
                 return False
             raise
         try:
+            _run("ip", "-n", self.hub, "link", "add", BRIDGE, "type", "bridge", "mcast_snooping", "0")
+            _run("ip", "-n", self.hub, "link", "set", BRIDGE, "up")
+            _run("ip", "link", "add", self.name, "type", "veth", "peer", "name", HOST_END, "netns", self.hub)
             _quiet("link", "set", self.name)
+            self._plug(HOST_END)
             _run("ip", "addr", "add", f"{self.host}/24", "dev", self.name)
-            _run("ip", "link", "set", self.name, "type", "bridge", "mcast_snooping", "0")
             _run("ip", "link", "set", self.name, "up")
         except ClusterError:
             remove(self.name)
             raise
         return True
+
+    def _plug(self, end: str) -> None:
+        _quiet("-n", self.hub, "link", "set", end)
+        _run("ip", "-n", self.hub, "link", "set", end, "master", BRIDGE, "up")
 
     @staticmethod
     def _address(subnet: int, last: int) -> str:
@@ -103,10 +129,10 @@ class Network:
             raise ClusterError(f"node {number}: a network has room for {MOST_NODES} nodes")
         name, ip = self._namespace(number), self._address(int(self.name.removeprefix("shk")), number + 1)
         _run("ip", "netns", "add", name)
-        _run("ip", "link", "add", self._end(number), "type", "veth", "peer", "name", DEVICE, "netns", name)
-        _quiet("link", "set", self._end(number))
+        end = self._end(number)
+        _run("ip", "-n", self.hub, "link", "add", end, "type", "veth", "peer", "name", DEVICE, "netns", name)
         _quiet("-n", name, "link", "set", DEVICE)
-        _run("ip", "link", "set", self._end(number), "master", self.name, "up")
+        self._plug(end)
         _run("ip", "-n", name, "addr", "add", f"{ip}/24", "dev", DEVICE)
         for device in (DEVICE, "lo"):
             _run("ip", "-n", name, "link", "set", device, "up")
@@ -118,8 +144,8 @@ class Network:
         return f"{self.name}-{number}"
 
     def _end(self, number: int) -> str:
-        """This machine's end of the cable."""
-        return f"{self.name}n{number}"
+        """The hub's end of the cable."""
+        return f"n{number}"
 
     # -- cuts
 
@@ -141,11 +167,11 @@ class Network:
         return sum(each["drops"] for each in json.loads(shown) if each["kind"] == BLACK_HOLE[0])
 
     def _sender(self, number: int, way: Way) -> str:
-        """A queue is where packets leave: what goes in to the node leaves from this machine."""
+        """A queue is where packets leave: what goes in to the node leaves from the hub."""
         return DEVICE if way == "out" else self._end(number)
 
     def _tc(self, number: int, way: Way, *arguments: str) -> str:
-        return _run("tc", *(("-n", self._namespace(number)) if way == "out" else ()), *arguments)
+        return _run("tc", "-n", self._namespace(number) if way == "out" else self.hub, *arguments)
 
     def close(self) -> None:
         remove(self.name)
@@ -169,12 +195,11 @@ class _CableCut:
 
 
 def remove(name: str) -> None:
-    """Namespaces first: their ends of the cables go with them, after a while. Nothing if there is nothing."""
-    for namespace in NAMESPACES.glob(f"{name}-*"):
-        subprocess.run(["ip", "netns", "del", namespace.name], capture_output=True, check=False)
-    for end in Path("/sys/class/net").glob(f"{name}n*"):
-        subprocess.run(["ip", "link", "del", end.name], capture_output=True, check=False)
+    """Nothing if there is nothing. What is in a namespace goes with it, after a while. The hub goes last: as long as
+    its name is there, nobody else takes the subnet."""
     subprocess.run(["ip", "link", "del", name], capture_output=True, check=False)
+    for namespace in sorted(NAMESPACES.glob(f"{name}-*")):
+        subprocess.run(["ip", "netns", "del", namespace.name], capture_output=True, check=False)
 
 
 def _quiet(*device: str) -> None:

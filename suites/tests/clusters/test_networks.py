@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -41,10 +42,9 @@ def plan_of(name: str) -> Plan:
 
 
 def left(name: str) -> list[str]:
-    namespaces = [path.name for path in networks.NAMESPACES.glob(f"{name}-*")]
     # of shk1, and not of shk12, which may be another test's
-    devices = [path.name for pattern in (name, f"{name}n*") for path in Path("/sys/class/net").glob(pattern)]
-    return [*namespaces, *devices]
+    namespaces = [path.name for path in networks.NAMESPACES.glob(f"{name}-*")]
+    return [*namespaces, *(path.name for path in Path("/sys/class/net").glob(name))]
 
 
 @takes_networks
@@ -87,7 +87,7 @@ def test_nothing_of_a_network_is_left(how: str) -> None:
         name = harness.stdout.readline().strip()
         assert name.startswith("shk")
         if how == "stay":
-            assert len(left(name)) == 5, "a bridge, two namespaces and two cables"
+            assert len(left(name)) == 4, "a hub, two namespaces and this machine's cable"
             harness.send_signal(signal.SIGKILL)
     eventually(lambda: left(name), lambda found: not found, GONE_WITHIN_S, "nothing is left")
 
@@ -115,6 +115,48 @@ def test_a_network_that_cannot_be_made_whole_leaves_no_half(monkeypatch: pytest.
     with pytest.raises(ClusterError, match="no"):
         Network()
     assert made and not left(made[0])
+
+
+@takes_networks
+def test_nodes_reach_each_other_on_a_machine_that_forwards_nothing() -> None:
+    """As Docker leaves it: it sets the policy to DROP, and lets bridges pass the firewall."""
+    machine = f"shaketable-test-{os.getpid()}"
+    namespace = ("ip", "netns", "exec", machine)
+    subprocess.run(["ip", "netns", "add", machine], check=True)
+    try:
+        if subprocess.run([*namespace, "iptables", "-P", "FORWARD", "DROP"], capture_output=True).returncode:
+            pytest.skip("no iptables here")
+        if not Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists():
+            pytest.skip("bridges do not pass the firewall here: br_netfilter is not loaded")
+        done = subprocess.run([*namespace, sys.executable, "-c", TALKING], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+    finally:
+        subprocess.run(["ip", "netns", "del", machine], check=True)
+
+
+TALKING = """
+import subprocess, sys
+from shaketable.clusters.processes.networks import Network
+network = Network()
+try:
+    first, second = network.add(1), network.add(2)
+    listening = "import socket; server = socket.create_server(('', 7777)); print('there', flush=True); server.accept()"
+    with subprocess.Popen([*second.prefix, sys.executable, "-c", listening], stdout=subprocess.PIPE) as server:
+        server.stdout.readline()
+        calling = f"import socket; socket.create_connection(('{second.ip}', 7777), 5)"
+        try:
+            subprocess.run([*first.prefix, sys.executable, "-c", calling], check=True)
+        finally:
+            server.kill()
+finally:
+    network.close()
+"""
+
+
+@takes_networks
+def test_a_machine_that_lets_no_node_speak_to_it_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(networks, "_reaches", lambda host, cable: False)
+    assert "a firewall of this machine keeps 198." in networks.why_not.__wrapped__()
 
 
 def test_who_may_make_none_is_told_so_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,9 +40,9 @@ class Machine:
     def defects(self) -> list[str]:
         """What is left of cuts."""
         rules = self.run(["iptables", "-S"]).splitlines() if shutil.which("iptables") else []
-        here = subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True).stdout.splitlines()
-        ours = [line for line in here if f"{self.network.name}n" in line]
-        queues = [line for line in (*self.run(["tc", "qdisc"]).splitlines(), *ours) if "tbf" in line]
+        hub = ["tc", "-n", self.network.hub, "qdisc"]
+        there = subprocess.run(hub, capture_output=True, text=True, check=True).stdout.splitlines()
+        queues = [line for line in (*self.run(["tc", "qdisc"]).splitlines(), *there) if "tbf" in line]
         return [*queues, *(rule for rule in rules if "DROP" in rule)]
 
 
