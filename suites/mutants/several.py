@@ -28,7 +28,8 @@ WITHIN_S = 60
 ENDS_WITHIN_S = 1800.0
 # of one mutant alone
 MINUTES = 2.0
-# holds, culprits, back-off, echoes, last words, leases and fences: what a run that ends well can still have wrong
+# Holds, culprits, back-off, echoes, last words, leases and fences: what a run that ends well can still have wrong.
+# (`lease-not-given-back` is about Ray's placement groups, which processes have not: `driver-frozen` shows it on Ray.)
 SUBTLE = (
     *("left-without-a-hold", "resize-asks-for-no-checkpoint", "hold-left-with-an-older-commit"),
     "no-checkpoint-is-ever-requested",
@@ -41,7 +42,7 @@ SUBTLE = (
     ),
     *("a-hang-is-called-a-death", "no-pause-before-a-retry", "pause-doubles-never", "backoff-never-ends"),
     *("finished-without-a-word", "error-called-an-end", "error-called-a-death", "signal-makes-a-failure-free"),
-    *("lease-not-given-back", "unit-never-released", "released-while-in-use", "fence-ignored", "fence-not-obeyed"),
+    *("unit-never-released", "released-while-in-use", "fence-ignored", "fence-not-obeyed"),
     *("fence-checked-at-appends-only", "log-written-in-place", "lost-answer-written-again", "term-not-raised"),
     *("open-attempt-forgotten", "done-before-it-is-recorded"),
 )
@@ -81,6 +82,23 @@ def alone(name: str, seed: int = 1) -> Drawn:
 
 
 def _run(names: Sequence[str], experiments: Sequence[str]) -> Drawn:
+    """One that is INVALID is not green and blames nobody: what comes after it is played too."""
+    others: list[str] = []
+    while experiments:
+        results, said = _results(names, experiments)
+        if not results:
+            return Drawn(tuple(names), False, "; ".join([*others, said]))
+        failed = next((each for each in results if each["verdict"] == "FAIL"), None)
+        if failed is not None:
+            return Drawn(tuple(names), True, f"{failed['name']}: {failed['reason']}")
+        others += [f"{each['name']}: {each['verdict']}" for each in results]
+        done = {each["name"] for each in results}
+        experiments = [name for name in experiments if name not in done]
+    return Drawn(tuple(names), False, "; ".join(others))
+
+
+def _results(names: Sequence[str], experiments: Sequence[str]) -> tuple[list[dict[str, str]], str]:
+    """Of those up to the first that is not PASS, and what was printed."""
     with tempfile.TemporaryDirectory(prefix="shaketable-several-") as folder:
         out = Path(folder) / "run.json"
         command = [
@@ -89,13 +107,8 @@ def _run(names: Sequence[str], experiments: Sequence[str]) -> Drawn:
             *("--results", f"{folder}/results", "--json", str(out)),
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
-        if not out.exists():
-            return Drawn(tuple(names), False, (done.stdout + done.stderr).strip()[-200:])
-        results = json.loads(out.read_text())["results"]
-    failed = next((each for each in results if each["verdict"] == "FAIL"), None)
-    if failed is None:
-        return Drawn(tuple(names), False, "; ".join(f"{each['name']}: {each['verdict']}" for each in results))
-    return Drawn(tuple(names), True, f"{failed['name']}: {failed['reason']}")
+        said = (done.stdout + done.stderr).strip()[-200:]
+        return (json.loads(out.read_text())["results"] if out.exists() else []), said
 
 
 def _explored(name: str, seed: int) -> Drawn:

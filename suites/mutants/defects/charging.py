@@ -361,7 +361,7 @@ def no_pause_before_a_retry(budget: Any) -> None:
     replace(budget, "backoff_s", lambda original: lambda endings_without_commit, jitter: 0.0)
 
 
-@defect("controller.core", BUDGET)
+@defect("controller.core", BUDGET, experiment="sigterm-while-stopping")
 def signal_makes_a_failure_free(core: Any) -> None:
     """SIGTERM while a failed attempt is being stopped makes it interrupted, and its failure free"""
 
