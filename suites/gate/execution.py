@@ -85,7 +85,10 @@ def trials(entry: Entry, variables: Mapping[str, str], mutant: str = "", canary:
         if why := _not_run(each, made[0].configuration.cluster):
             raise UsageError(f"--mutant {each.name} breaks a part of the runtime that {why}")
     if canary and mutants.MUTANTS[canary].experiment == entry.name:
-        ours = _loaded(entry, {**variables, "subject": "bundled"})
+        # one that hangs has been seen to be caught within that time
+        hangs_s = mutants.MUTANTS[canary].within_s
+        limit = {} if hangs_s is None else {"within_s": f"{hangs_s:g}"}
+        ours = _loaded(entry, {**limit, **variables, "subject": "bundled"})
         made.append(Trial(mutants.canary_name(canary), ours, entry.tags, canary, canary=True))
     return made
 

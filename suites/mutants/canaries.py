@@ -1,8 +1,8 @@
 """The mutant that a gate has to catch besides its experiments, drawn from the seed: gates of many days catch many.
 
 Each of these fails its experiment of the gate by the first invariant that it names, with every seed that was tried
-(`suites/tests/suites/test_canaries.py`). Those of processes and of local Ray were seen there, each alone, and none of
-them hangs: a gate takes minutes, not its `within_s`.
+(`suites/tests/suites/test_canaries.py`). Those of processes and of local Ray were seen there, each alone. What hangs
+is given the mutant's own `within_s`: a gate takes minutes.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def stop_not_passed_on(endings: Any) -> None:
     replace(endings, "stop", make)
 
 
-@defect("controller.core", LIVE, experiment="worker-crash")
+@defect("controller.core", LIVE, experiment="worker-crash", within_s=60)
 def stop_not_noticed(core: Any) -> None:
     """the controller ignores that the last worker of an attempt has stopped"""
 

@@ -12,6 +12,7 @@ from shaketable.chaos.verdict.judge import judge
 from shaketable.suites import mutants
 from shaketable.suites.gate import runner
 from shaketable.suites.gate.catalogue import select
+from shaketable.suites.gate.execution import trials
 from shaketable.suites.mutants import several
 from shaketable.suites.mutants.canaries import CANARIES, CANARY
 from shaketable.suites.mutants.patches import applied
@@ -36,6 +37,14 @@ def test_as_many_gates_as_there_are_canaries_have_each_another_one(cluster: str,
     drawn = {runner.Request(variables={"cluster": cluster}, seed=seed).canary for seed in seeds}
     assert drawn == set(CANARIES[cluster]) and len(drawn) >= least
     assert runner.Request(variables={"cluster": cluster, "seed": "5"}).canary in drawn
+
+
+@pytest.mark.parametrize(("given", "limits"), [({}, [300.0, 60.0]), ({"within_s": "90"}, [90.0, 90.0])])
+def test_a_canary_that_hangs_is_ended_before_its_experiment_would_be(
+    given: dict[str, str], limits: list[float]
+) -> None:
+    made = trials(GATE["worker-crash"], given, canary="uploaded-under-another-name")
+    assert [trial.prepared.plan.expect.within_s for trial in made] == limits
 
 
 @pytest.mark.on_demand
