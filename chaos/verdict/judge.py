@@ -156,7 +156,7 @@ def _missed(history: History) -> Iterator[tuple[str, str]]:
     """The argument of `verdict` that did not come true, and what was seen instead."""
     expect, ended = history.expect, history.run_ended
     outcome = ended.outcome if ended is not None else "nothing"
-    if outcome != expect.outcome:
+    if outcome != expect.outcome and not _ended_by_chance(history, outcome):
         error = f": {ended.error}" if ended is not None and ended.error else ""
         yield ("outcome", f"expected the run to be {expect.outcome}, fit() said {outcome}{_hint(history)}{error}")
     if ended is not None and (wrong_driver := _another_driver(history, ended)):
@@ -166,6 +166,18 @@ def _missed(history: History) -> Iterator[tuple[str, str]]:
     lost = steps_lost(history)
     if expect.steps_lost is not None and lost > expect.steps_lost:
         yield "steps_lost", f"expected at most {counted(expect.steps_lost, 'step')} lost, the run lost {lost}"
+
+
+def _ended_by_chance(history: History, outcome: str) -> bool:
+    """Whether a limit was exceeded, or was not, only because of a count of which the ledger allows both."""
+    configuration = history.configuration
+    limits = {FAILURES: configuration.max_failures, PREEMPTIONS: configuration.max_preemption_failures}
+    exceeded = (
+        (wanted > limits[account], actual > limits[account])
+        for account, wanted, actual, either in _charges_missed(history)
+        if either and limits.get(account, -1) >= 0
+    )
+    return {outcome, history.expect.outcome} == {"finished", "failed"} and any(one != two for one, two in exceeded)
 
 
 def _another_driver(history: History, ended: RunEnded) -> str:

@@ -116,6 +116,20 @@ def test_two_nodes_at_once_may_be_one_charge_or_two_and_another_than_expected_pr
     assert judgement.verdict == verdict, judgement.reason
 
 
+@pytest.mark.parametrize(("nodes", "verdict"), [([2, 3], "INVALID"), ([2], "FAIL")])
+def test_a_limit_exceeded_by_two_nodes_that_went_one_after_the_other_proves_nothing(
+    nodes: list[int], verdict: str
+) -> None:
+    """Seen on processes: of two SIGKILLs the second came 0.1 s later, and the next attempt was there already."""
+    story = Story(max_failures=1, expect={"charged": {"max_failures": 1}}).launch().attempt(3).steps(1, 4).wait(2)
+    story.fault("sigkill_node", ranks=[node - 1 for node in nodes], nodes=nodes)
+    story.end("node_lost", "max_failures", rank=nodes[-1] - 1).attempt(2)
+    story.end("node_lost", "max_failures", rank=1).fail(spent("max_failures", 1, 2))
+    judgement = judge(story.leak_check().events)
+    assert judgement.verdict == verdict, judgement.reason
+    assert verdict == "FAIL" or "expected 1 charged to max_failures, the run charged 2, and both" in judgement.reason
+
+
 def test_steps_lost_counts_what_rank_0_did_twice() -> None:
     story = Story(max_failures=1).launch().attempt(3).steps(1, 2).steps(3, 5, commit=False)
     story.fault("sigkill_worker", ranks=[1]).end("worker_death", "max_failures").attempt(3).steps(3, 6)
