@@ -169,15 +169,15 @@ def _missed(history: History) -> Iterator[tuple[str, str]]:
 
 
 def _ended_by_chance(history: History, outcome: str) -> bool:
-    """Whether a limit was exceeded, or was not, only because of a count of which the ledger allows both."""
-    configuration = history.configuration
-    limits = {FAILURES: configuration.max_failures, PREEMPTIONS: configuration.max_preemption_failures}
-    exceeded = (
-        (wanted > limits[account], actual > limits[account])
-        for account, wanted, actual, either in _charges_missed(history)
-        if either and limits.get(account, -1) >= 0
-    )
-    return {outcome, history.expect.outcome} == {"finished", "failed"} and any(one != two for one, two in exceeded)
+    """Whether a limit was exceeded, or was not, only because of a count of which the ledger allows both. A charge to
+    another account than expected is no count."""
+    missed = list(_charges_missed(history))
+    if {outcome, history.expect.outcome} != {"finished", "failed"} or len(missed) != 1:
+        return False
+    account, wanted, actual, either = missed[0]
+    limits = {FAILURES: history.configuration.max_failures, PREEMPTIONS: history.configuration.max_preemption_failures}
+    limit = limits.get(account, -1)
+    return either and limit >= 0 and (wanted > limit) != (actual > limit)
 
 
 def _another_driver(history: History, ended: RunEnded) -> str:

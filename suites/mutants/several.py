@@ -47,6 +47,12 @@ SUBTLE = (
     *("open-attempt-forgotten", "done-before-it-is-recorded"),
 )
 
+# incidents that show one of these that no experiment of the catalogue does
+SHOWN_BY = {
+    "unit-never-released": "one-host-of-a-slice-recreated",
+    "lost-answer-written-again": "answers-that-get-lost",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -76,7 +82,7 @@ def played(names: Sequence[str]) -> Drawn:
 
 
 def alone(name: str, seed: int = 1) -> Drawn:
-    experiment = MUTANTS[name].experiment
+    experiment = MUTANTS[name].experiment or SHOWN_BY.get(name, "")
     seen = _run([name], [experiment]) if experiment else None
     return seen if seen is not None and seen.red else _explored(name, seed)
 

@@ -104,7 +104,7 @@ def draining_node_counted(capacity: Any) -> None:
     replace(capacity.Capacity, "_judge", make)
 
 
-@defect("controller.handlers.leasing", "liveness", "grow-back", experiment="one-host-of-a-slice-recreated")
+@defect("controller.handlers.leasing", "liveness", "grow-back")
 def unit_never_released(leasing: Any) -> None:
     """a released unit is forgotten, but its agent stays"""
     replace(leasing, "release", lambda original: lambda m, unit: m.capacity.released(unit))

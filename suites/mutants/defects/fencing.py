@@ -64,7 +64,7 @@ def fence_checked_at_appends_only(runlog: Any) -> None:
     replace(runlog.RunLog, "check_fence", lambda original: lambda self: None)
 
 
-@defect("log.run_log", WRITER, "truthful-ending", experiment="answers-that-get-lost")
+@defect("log.run_log", WRITER, "truthful-ending")
 def lost_answer_written_again(runlog: Any) -> None:
     """a record whose answer was lost is written again as a new one"""
 

@@ -30,7 +30,7 @@ def replacement_not_awaited(holding: Any) -> None:
     replace(holding, "_staying_until_s", lambda original: lambda m, threat, hold_s: m.now)
 
 
-@defect("controller.handlers.holding", "sample-accounting", experiment="slice-host-by-host")
+@defect("controller.handlers.holding", "sample-accounting", experiment="grow-sharded")
 def hold_left_with_an_older_commit(holding: Any) -> None:
     """a hold is over with any commit of the attempt, and the steps after that one are done again"""
 
