@@ -155,13 +155,13 @@ def one_checkpoint_too_many_kept(retention: Any) -> None:
     )
 
 
-@defect("checkpoints.retention", DURABLE, experiment="keep-best")
+@defect("checkpoints.retention", DURABLE, experiment="keep-best", tried="processes")
 def newest_kept_instead_of_best(retention: Any) -> None:
     """the newest checkpoints are kept, whatever their score"""
     replace(retention, "expired", lambda original: lambda commits, keep, score: original(commits, keep))
 
 
-@defect("checkpoints.retention", DURABLE, experiment="keep-best")
+@defect("checkpoints.retention", DURABLE, experiment="keep-best", tried="processes")
 def worst_kept_instead_of_best(retention: Any) -> None:
     """the checkpoints with the worst score are kept"""
 

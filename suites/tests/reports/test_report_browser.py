@@ -25,7 +25,7 @@ PLAYED = [("worker-crash", ""), (BROKEN, "fence-ignored"), (HIT, "")]
 # a gate as it is run: 22 experiments
 GATE = (
     *("below-min", "driver-sigkill", "driver-sigkill-commit", "driver-sigkill-upload", "driver-sigterm"),
-    *("early-reclaim", "grow-then-lose", "node-added", "node-frozen", "node-sigkill", "node-sigterm", "reopened"),
+    *("early-reclaim", "grow-sharded", "node-added", "node-frozen", "node-sigkill", "node-sigterm", "reopened"),
     *("slice-host-by-host", "slice-host-sigkill", "spare-node", "spot-to-on-demand", "storage-throttled"),
     *("two-drivers", "two-nodes", "worker-crash", "worker-crash-beyond-budget", "worker-exception"),
 )
