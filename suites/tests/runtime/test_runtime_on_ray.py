@@ -37,7 +37,7 @@ def cluster(pool: ClusterPool) -> Iterator[LocalCluster]:
 
 @pytest.mark.usefixtures("cluster")
 def test_a_run_returns_its_last_metrics_its_checkpoint_and_its_attempts(tmp_path: Path) -> None:
-    result = trainer(tmp_path, {"steps": 5}).fit()
+    result = trainer(tmp_path, {"steps": 5}, num_workers=2).fit()
     assert result.metrics == {"step": 5, "started_from": 0, "world_size": 2}
     assert result.checkpoint is not None
     assert json.loads(Path(result.checkpoint.path, "state.json").read_text()) == {"step": 5}
