@@ -90,8 +90,7 @@ def _all_of_them(wanted: Sequence[Mutant], options: argparse.Namespace) -> Itera
         calls = [pool.submit(hunt, name, options.seed, most.get(name, options.schedules)) for name in names]
         yield from (call.result() for call in _cancelled_at_the_end(pool, calls))
     yield from tested.by_tests([mutant for mutant in wanted if mutant.tried == "tests"], AT_ONCE)
-    # many of them do nothing but wait until their time is over
-    yield from real.on_real_clusters([mutant for mutant in wanted if mutant.tried in REAL], 2 * AT_ONCE)
+    yield from real.on_real_clusters([mutant for mutant in wanted if mutant.tried in REAL], AT_ONCE)
 
 
 def _line(caught: Caught) -> str:
