@@ -11,7 +11,7 @@ from typing import Any
 
 from shaketable.chaos.fault_kinds import FAILURES, PREEMPTIONS, STARTS, kind_of
 from shaketable.chaos.history.entries import Commit, End, Entry, Finale, Move, Opening, Start
-from shaketable.chaos.history.events import FaultInjected, FaultObserved, TermBegan
+from shaketable.chaos.history.events import FaultInjected, FaultObserved, StateChanged, TermBegan
 from shaketable.chaos.history.view import CLOCK_SKEW_S, Attempt, History
 from shaketable.chaos.invariants.blame import wrongly_blamed
 from shaketable.chaos.invariants.findings import counted, failed, invariant, not_applicable, passed
@@ -293,6 +293,7 @@ class _Book:
         limit_s = tier.get("capacity_timeout_s")
         ended = next((a for a in history.attempts if a.end is not None and a.end is self.ended), None)
         since_s = left_s(history, ended, ended.begin_s) if ended is not None else 0.0
+        since_s = min(since_s, _waiting_since_s(history, entry))
         return limit_s is not None and entry.at_s - since_s >= float(limit_s) - CLOCK_SKEW_S
 
     def gave_up(self, history: History, settings: Configuration, error: str) -> bool:
@@ -353,3 +354,13 @@ LOOKS: tuple[Callable[[History], str | None], ...] = (
     wrong_node_quarantine,
     wrongly_hasty,
 )
+
+
+def _waiting_since_s(history: History, entry: Entry) -> float:
+    """Since when its controller had been waiting, by its own word: an attempt that was over as soon as it began may be
+    on record seconds later."""
+    states = [e for e in history.all(StateChanged) if e.term == entry.term and e.at_s <= entry.at_s]
+    waiting = next((index for index in reversed(range(len(states))) if states[index].state == "WAITING"), None)
+    if waiting is None or any(event.state == "RUNNING" for event in states[waiting:]):
+        return entry.at_s
+    return states[waiting].at_s

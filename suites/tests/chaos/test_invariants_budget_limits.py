@@ -36,6 +36,12 @@ def killed(story: Story) -> Story:
     return story.fault("sigkill_worker", ranks=[1]).end("worker_death", FAILURES)
 
 
+def went(story: Story, *states: str) -> Story:
+    for state in states:
+        story.drive(h.StateChanged(term=1, state=state))
+    return story
+
+
 def moved(story: Story, tier: str) -> Story:
     story.record("tier_changed", tier=tier, reason="")
     story.spent = {}
@@ -123,6 +129,14 @@ RIGHT: dict[str, Callable[[], Story]] = {
     "an empty market": lambda: moved(running(tiers=LADDER).end("resized", None).wait(60), "spare"),
     "an empty market, and a log that was slow": lambda: moved(
         stopping(running(tiers=LADDER)).wait(58).end("resized", None).wait(2), "spare"
+    ),
+    # `explore --seed 5`, schedule 9152
+    "an empty market, and an attempt that came to the log when it was over": lambda: moved(
+        went(running(tiers=LADDER).end("resized", None), "STARTING", "WAITING")
+        .wait(60)
+        .attempt(3)
+        .end("resized", None),
+        "spare",
     ),
 }
 
