@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import pytest
 
 from shaketable.suites import mutants
-from shaketable.suites.gate.catalogue import UsageError, select
+from shaketable.suites.gate.catalogue import UsageError, incidents, select
 from shaketable.suites.mutants import cover, several
 from shaketable.suites.mutants.cover import Chosen
 
@@ -76,3 +77,24 @@ def test_what_a_good_end_can_hide_are_mutants_of_the_runtime_that_run_on_process
 def test_one_alone_is_red_by_its_experiment() -> None:
     drawn = several.alone("culprit-is-always-rank-0")
     assert drawn.red and drawn.reason.startswith("worker-crash: failure-budget: attempt 1"), drawn
+
+
+@pytest.mark.parametrize(("last", "red"), [("FAIL", True), ("PASS", False)])
+def test_what_comes_after_an_invalid_experiment_is_played_too(
+    last: str, red: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def results(names: Sequence[str], experiments: Sequence[str]) -> tuple[list[dict[str, str]], str]:
+        asked.append(list(experiments))
+        verdict = "INVALID" if len(asked) == 1 else last
+        return [{"name": experiments[0], "verdict": verdict, "reason": "because"}], ""
+
+    monkeypatch.setattr(several, "_results", results)
+    drawn = several._run(["x"], ["first", "second"])
+    assert asked == [["first", "second"], ["second"]] and drawn.red is red
+
+
+def test_an_incident_that_shows_a_mutant_is_one() -> None:
+    assert set(several.SHOWN_BY) <= set(several.SUBTLE)
+    assert set(several.SHOWN_BY.values()) <= {entry.name for entry in incidents()}
