@@ -90,6 +90,65 @@ class Cut(Protocol):
         ...
 
 
+# what keeps a new pod from starting: its image, a quota, or no machine that has so much room
+Obstacle = Literal["image", "quota", "room"]
+
+
+class PodActs(Protocol):
+    """What Kubernetes does to nodes that are pods, and to whoever makes new ones. What was begun ends with its
+    opposite, or with the cluster. Raises ClusterError where Kubernetes refuses it, or has not the right to do it."""
+
+    def evict(self, number: int, grace_s: int | None) -> None:
+        """By the eviction API. `grace_s`: instead of the pod's own grace period."""
+        ...
+
+    def disruption(self, number: int) -> str:
+        """Why Kubernetes says that the pod has to go, such as EvictionByEvictionAPI; empty: it says nothing."""
+        ...
+
+    def preempt(self, number: int) -> None:
+        """A pod with a higher priority wants its machine."""
+        ...
+
+    def stop_preempting(self, number: int) -> None: ...
+
+    def drain_machine(self, number: int) -> None:
+        """As `kubectl drain` of the node of Kubernetes on which it is."""
+        ...
+
+    def is_cordoned(self, number: int) -> bool: ...
+
+    def stop_draining(self, number: int) -> None: ...
+
+    def scale_down(self, number: int) -> None:
+        """One replica less, and it is this one."""
+        ...
+
+    def delete_head(self) -> None: ...
+
+    def head_replaced(self) -> str:
+        """Which one is gone, once there is another and the harness has joined it; empty: not yet. It may wait."""
+        ...
+
+    def block_replacements(self, how: Obstacle) -> None: ...
+
+    def blocked(self) -> str:
+        """Why a replacement that was tried does not start; empty: none was tried, or it does."""
+        ...
+
+    def unblock_replacements(self) -> None: ...
+
+    def stop_operator(self, namespace: str, deployment: str) -> None: ...
+
+    def operator_is_away(self, namespace: str, deployment: str) -> bool: ...
+
+    def start_operator(self) -> None: ...
+
+    def close(self) -> None:
+        """Undoes whatever was begun and not ended."""
+        ...
+
+
 class Cluster(Protocol):
     """A running cluster. Use as a context manager: leaving it tears everything down."""
 
@@ -103,6 +162,11 @@ class Cluster(Protocol):
     sees_processes: bool
     # nodes join that nobody has added from here
     has_newcomers: bool
+
+    @property
+    def pods(self) -> PodActs | None:
+        """Where nodes are pods that were made for the run; None: they are not."""
+        ...
 
     def nodes(self) -> list[Node]:
         """The worker nodes that are alive in the harness's book (not killed, not removed), by number."""

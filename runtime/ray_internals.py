@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import ray
 from shaketable.runtime.tpu.seen_nodes import SeenNode, Standing, replaced
 
 ANSWER_S = 10.0
+# Ray's own, src/ray/common/ray_config_def.h
+_RECONNECT, _RECONNECT_S = "RAY_gcs_rpc_server_reconnect_timeout_s", 60.0
 LISTENS_WITHIN_S = 0.5
 
 
@@ -68,6 +71,12 @@ def nobody_listens(address: str, port: int) -> bool:
     except OSError:
         return False
     return False
+
+
+def given_up_after_s() -> float:
+    """For so long a process waits for a head that does not answer, before Ray ends it
+    (`gcs_rpc_server_reconnect_timeout_s`, 60 s unless it was set)."""
+    return float(os.environ.get(_RECONNECT, _RECONNECT_S))
 
 
 def free_chips() -> dict[str, float]:

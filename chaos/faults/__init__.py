@@ -46,6 +46,13 @@ from shaketable.chaos.faults.slow_network import SlowNetwork
 from shaketable.chaos.faults.oom_worker import OomWorker
 from shaketable.chaos.faults.fill_node_disk import FillNodeDisk
 from shaketable.chaos.faults.second_run import SecondRun
+from shaketable.chaos.faults.evict_node import EvictNode
+from shaketable.chaos.faults.preempt_node import PreemptNode
+from shaketable.chaos.faults.drain_kube_node import DrainKubeNode
+from shaketable.chaos.faults.scale_down_node import ScaleDownNode
+from shaketable.chaos.faults.block_replacements import BlockReplacements
+from shaketable.chaos.faults.stop_operator import StopOperator
+from shaketable.chaos.faults.delete_head import DeleteHead
 # isort: on
 
 __all__ = ["FAULTS", "GROUP", "Fault", "Scene", "declared", "making_good"]

@@ -51,8 +51,9 @@ class Fault(ABC):
     anywhere: ClassVar[bool] = False
     # It can be had where nodes are pods that were made for the run. So can those that can be had anywhere.
     on_pods: ClassVar[bool] = False
-    # It needs nodes that have a network of their own, or that are machines of their own with memory and disk as well.
-    apart: ClassVar[Literal["", "network", "machine"]] = ""
+    # It needs nodes that have a network of their own, or that are machines of their own with memory and disk as well,
+    # or that are pods.
+    apart: ClassVar[Literal["", "network", "machine", "pods"]] = ""
     storages: ClassVar[tuple[StorageKind, ...]] = get_args(StorageKind)
     # `shaketable explore` makes schedules of it.
     drawn: ClassVar[bool] = False

@@ -81,6 +81,8 @@ def out_of_reach(plan: Plan) -> Iterator[str]:
 def _not_apart(plan: Plan, fault: FaultPlan) -> str:
     """What of their own its nodes lack; empty: nothing."""
     apart = FAULTS[fault.name].apart
+    if apart == "pods":
+        return "" if plan.configuration.on_pods else "nodes that are pods, made for the run: use cluster: kuberay"
     if not apart or plan.configuration.on_containers:
         return ""
     if apart == "machine":
@@ -99,7 +101,7 @@ def networked(plan: Plan) -> bool:
 def _not_on_pods(plan: Plan) -> Iterator[str]:
     made = plan.configuration
     for there, what in (
-        (made.subject != "bundled", f"subject: {made.subject} is"),
+        (is_command(made.job) and made.subject != "bundled", "a script of Ray Train's is"),
         (made.storage == "disk", "storage: disk is"),
     ):
         if there:

@@ -92,8 +92,9 @@ def not_simulated(plan: Plan) -> str:
         return f"the job {configuration.job} needs real processes: run it with cluster: local"
     apart = sorted({fault.name for fault in plan.faults if fault.name in FAULTS and FAULTS[fault.name].apart})
     if apart:
-        own = all(FAULTS[name].apart == "network" for name in apart)
-        return f"{', '.join(apart)} cannot be simulated: run it with cluster: {'processes' if own else 'containers'}"
+        kinds = {FAULTS[name].apart for name in apart}
+        where = "kuberay" if "pods" in kinds else "containers" if "machine" in kinds else "processes"
+        return f"{', '.join(apart)} cannot be simulated: run it with cluster: {where}"
     return ""
 
 

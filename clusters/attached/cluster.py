@@ -27,6 +27,7 @@ from shaketable.clusters.protocol import (
     Cut,
     Node,
     NodeState,
+    PodActs,
     Shape,
     Unsupported,
     Way,
@@ -44,6 +45,7 @@ class AttachedCluster:
 
     kind = "attached"
     sees_processes, has_newcomers = False, True
+    pods: PodActs | None = None
 
     def __init__(self, address: str, shape: Shape) -> None:
         check_ray()
@@ -61,6 +63,11 @@ class AttachedCluster:
         here = own_ip()
         self.host = here if any(seen.ip != here for seen in self._view.nodes()) else LOOPBACK
         self._node_agents = NodeAgents(self.address, sorted(self._ids()))
+
+    def _connect(self) -> None:
+        """To a cluster that has begun anew at the same address: all nodes that were known are gone."""
+        self._view = RayView(self.address)
+        self._node_agents = NodeAgents(self.address, [])
 
     # -- nodes
 

@@ -29,7 +29,7 @@ READY_S = 90.0
 DONE_S = 30.0
 ANSWER_S = DONE_S + 15.0
 END_S = 20.0
-Action = Literal["kill", "gone", "kill_node", "stop_node", "sees", "put", "drop"]
+Action = Literal["kill", "gone", "kill_node", "stop_node", "sees", "put", "drop", "leave"]
 # "put": the path and the text
 Argument = Sequence[int] | Sequence[str] | str
 
@@ -179,6 +179,12 @@ def main(address: str, answers: str, *node_ids: str) -> None:
     ray.get([each.act.remote("sees", "/") for each in node_agents.values()], timeout=READY_S)
 
     def done(node_id: str, action: Action, argument: Argument) -> bool:
+        if action == "leave":
+            # a node that drains waits for whoever is on it
+            there = node_agents.pop(node_id, None)
+            if there is not None:
+                ray.kill(there)
+            return there is not None
         if node_id not in node_agents:
             node_agents[node_id] = start(node_id)
         doing = node_agents[node_id].act.remote(action, argument)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from shaketable.clusters.attached.cluster import AttachedCluster
 from shaketable.clusters.kuberay.kubernetes import SeenPod
-from shaketable.clusters.kuberay.manifests import groups_of
-from shaketable.clusters.protocol import TIER_LABEL, ClusterError, Node, NodeState, Shape, Unsupported
+from shaketable.clusters.kuberay.manifests import groups_of, head_address, workers_of
+from shaketable.clusters.protocol import TIER_LABEL, ClusterError, Node, NodeState, PodActs, Shape, Unsupported
 from shaketable.clusters.view import ListedNode
 
 JOINED_WITHIN_S = 240.0
@@ -28,7 +29,7 @@ LOOKING = frozenset({"sh", "cat", "bash", "wget", "grep"})
 
 
 class Pods(Protocol):
-    """What is asked of Kubernetes (`kubernetes.py`)."""
+    """What is asked of Kubernetes here (`kubernetes.py`)."""
 
     def pods(self, labels: dict[str, str]) -> list[SeenPod]: ...
     def pod(self, name: str) -> SeenPod | None: ...
@@ -39,28 +40,55 @@ class Pods(Protocol):
 
 
 class KubeRayCluster(AttachedCluster):
-    """`name` is that of the RayCluster, which is up at `address`."""
+    """`name` is that of the RayCluster, which is up. `join`: has this pod be a node of it, of a new head too. `acts`:
+    what can be done to its pods beside what any cluster can do to its nodes."""
 
     kind = "kuberay"
 
-    def __init__(self, kubernetes: Pods, name: str, address: str, shape: Shape) -> None:
+    def __init__(
+        self,
+        kubernetes: Pods,
+        name: str,
+        shape: Shape,
+        join: Callable[[], None],
+        acts: Callable[[KubeRayCluster], PodActs],
+    ) -> None:
         self._kubernetes, self._name = kubernetes, name
         # of each node, as it was when it was seen first
         self._pods: dict[int, SeenPod] = {}
         self._unsaid: list[Node] = []
         self._entering = threading.RLock()
-        super().__init__(address, shape)
+        self._join, self._headless = join, False
+        self._left: set[int] = set()
+        super().__init__(head_address(name), shape)
+        self.pods = acts(self)
 
     # -- nodes
 
     def _entered(self, node: Node, seen: ListedNode) -> None:
-        there = [pod for pod in self._kubernetes.pods(pods_of(self._name)) if pod.ip == seen.ip and not pod.deleting]
+        there = [pod for pod in self.workers() if pod.ip == seen.ip and not pod.deleting]
         if there:
             self._pods[node.number] = max(there, key=lambda pod: pod.born)
 
+    # -- a head that goes
+
+    def begins_anew(self) -> None:
+        """Its head goes. Until this pod has joined another one, Ray is asked nothing."""
+        self._headless = True
+
+    def joined_anew(self) -> bool:
+        """Nodes that were known stay in the book, and are dead."""
+        if self._headless:
+            before = self._node_agents
+            self._join()
+            self._connect()
+            self._headless = False
+            before.close()
+        return True
+
     def newcomers(self) -> list[Node]:
         """But for those that are being added from here, which are told of by whoever adds them."""
-        if not self._entering.acquire(blocking=False):
+        if self._headless or not self._entering.acquire(blocking=False):
             return []
         try:
             come, self._unsaid = [*self._unsaid, *super().newcomers()], []
@@ -69,7 +97,8 @@ class KubeRayCluster(AttachedCluster):
             self._entering.release()
 
     def nodes(self) -> list[Node]:
-        return [node for node in super().nodes() if self.state(node.number) != "dead"]
+        there = list(self._book.values()) if self._headless else super().nodes()
+        return [node for node in there if self.state(node.number) != "dead"]
 
     def add_node(self) -> Node:
         return self.add_capacity()[0]
@@ -82,7 +111,7 @@ class KubeRayCluster(AttachedCluster):
                 f"no slice is added to the RayCluster {self._name}, nor a tier {tier!r}: use cluster: local"
             )
         with self._entering:
-            before = {pod.uid for pod in self._kubernetes.pods(pods_of(self._name))}
+            before = {pod.uid for pod in self.workers()}
             group = names.index(tier)
             self._kubernetes.scale(self._name, group, self._kubernetes.replicas(self._name, group) + 1)
             return [self._joined(before)]
@@ -97,10 +126,14 @@ class KubeRayCluster(AttachedCluster):
                     self._unsaid.remove(node)
                     return node
             time.sleep(LOOK_S)
-        starting = [f"{p.name} {p.trouble}" for p in self._kubernetes.pods(pods_of(self._name)) if p.uid not in before]
+        starting = [f"{p.name} {p.trouble}" for p in self.workers() if p.uid not in before]
         raise ClusterError(f"no node joined within {JOINED_WITHIN_S:g} s of one more replica; pods: {starting}")
 
-    def _pod(self, number: int) -> SeenPod:
+    def workers(self) -> list[SeenPod]:
+        return self._kubernetes.pods(workers_of(self._name))
+
+    def pod_of(self, number: int) -> SeenPod:
+        """As it was when its node was seen first."""
         self.node(number)
         if number not in self._pods:
             raise ClusterError(f"node {number} is no pod of the RayCluster {self._name}")
@@ -111,7 +144,7 @@ class KubeRayCluster(AttachedCluster):
     def signal_node(self, number: int, sig: signal.Signals) -> list[int]:
         """SIGTERM as Kubernetes sends it: the pod is deleted, with its grace period. SIGKILL and SIGSTOP by the actor
         that is there, for a command in a pod may take seconds to start; who is stopped is thawed by such a command."""
-        pod = self._pod(number)
+        pod = self.pod_of(number)
         match sig:
             case signal.SIGTERM:
                 self._kubernetes.delete_pod(pod.name)
@@ -129,17 +162,28 @@ class KubeRayCluster(AttachedCluster):
 
     def node_stopped(self, number: int) -> bool:
         """Every process of the pod that can be stopped from inside, which is all but its first."""
-        code, said = self._kubernetes.execute(self._pod(number).name, *STATES)
+        code, said = self._kubernetes.execute(self.pod_of(number).name, *STATES)
         return code == 0 and all_stopped(said.decode(errors="replace"))
 
     # -- what became of a node
 
     def state(self, number: int) -> NodeState:
-        rays = super().state(number)
+        self.node(number)
+        rays = "alive" if self._headless else super().state(number)
         pod = self._pods.get(number)
         if rays == "dead" or pod is None:
             return rays
-        return became(pod, self._kubernetes.pod(pod.name)) or rays
+        seen = became(pod, self._kubernetes.pod(pod.name)) or rays
+        if seen == "draining":
+            self._leave(number)
+        return seen
+
+    def _leave(self, number: int) -> None:
+        """A node that drains ends at once when nobody is on it any more, and its replacement comes so much sooner: the
+        harness is not to be in the way."""
+        if number not in self._left and not self._headless:
+            self._left.add(number)
+            self._node_agents.on(self.node(number).node_id, "leave")
 
     def wait_state(self, number: int, state: NodeState, timeout_s: float) -> float:
         began_s = time.monotonic()
@@ -149,14 +193,14 @@ class KubeRayCluster(AttachedCluster):
             time.sleep(LOOK_S)
         return time.monotonic() - began_s
 
+    def close(self) -> None:
+        if self.pods is not None:
+            self.pods.close()
+        super().close()
+
     def check_shared(self, directory: str) -> None:
         """Pods share nothing."""
         raise Unsupported("pods share no directory: the run is kept in an object store that the harness brings")
-
-
-def pods_of(cluster: str) -> dict[str, str]:
-    """The labels that KubeRay gives to the workers of a RayCluster."""
-    return {"ray.io/cluster": cluster, "ray.io/node-type": "worker"}
 
 
 def became(pod: SeenPod, now: SeenPod | None) -> NodeState | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,8 +17,11 @@ from lightkube.codecs import from_dict
 from lightkube.core.exceptions import ConfigError
 from lightkube.generic_resource import GenericNamespacedResource, create_namespaced_resource
 from lightkube.models.core_v1 import Pod as PodModel
+from lightkube.models.meta_v1 import DeleteOptions, ObjectMeta, Preconditions
+from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Namespace, Pod
+from lightkube.resources.core_v1 import Event, Namespace, Pod, ResourceQuota
+from lightkube.resources.core_v1 import Node as Machine
 from lightkube.types import CascadeType, PatchType
 
 from shaketable.clusters.protocol import ClusterError
@@ -32,7 +35,9 @@ HOPELESS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "C
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """As Kubernetes shows it. `restarts`: of its first container. `trouble`: why that does not run."""
+    """As Kubernetes shows it. `restarts`: of its first container. `trouble`: why it does not start. `machine`: the node
+    of Kubernetes that it is on. `disruption`: by what Kubernetes says that it has to go, such as
+    EvictionByEvictionAPI. `group`: its worker group."""
 
     name: str
     uid: str
@@ -42,6 +47,9 @@ class SeenPod:
     deleting: bool
     born: str
     trouble: str = ""
+    machine: str = ""
+    disruption: str = ""
+    group: str = ""
 
 
 def load_config(path: Path | None = None) -> KubeConfig:
@@ -122,15 +130,33 @@ class Kubernetes:
         with _explained("list RayClusters (is KubeRay installed there?)"):
             list(self.client.list(RayCluster, namespace=self.namespace))
 
-    def scale(self, cluster: str, group: int, replicas: int) -> None:
-        change = [{"op": "replace", "path": f"/spec/workerGroupSpecs/{group}/replicas", "value": replicas}]
-        with _explained(f"scale RayCluster {cluster}"):
-            self.client.patch(RayCluster, cluster, change, namespace=self.namespace, patch_type=PatchType.JSON)
+    def scale(self, cluster: str, group: int, replicas: int, leaving: Sequence[str] = ()) -> None:
+        """`leaving`: the pods that are to go, where they become fewer."""
+        changed: dict[str, Any] = {"replicas": replicas}
+        self.change_group(cluster, group, changed | ({"scaleStrategy": {"workersToDelete": list(leaving)}}))
 
     def replicas(self, cluster: str, group: int) -> int:
+        return int(self.groups(cluster)[group]["replicas"])
+
+    def groups(self, cluster: str) -> list[dict[str, Any]]:
+        """Its worker groups, as they are asked for."""
         with _explained(f"read RayCluster {cluster}"):
             found: Any = self.client.get(RayCluster, cluster, namespace=self.namespace)
-        return int(found["spec"]["workerGroupSpecs"][group]["replicas"])
+        return list(found["spec"]["workerGroupSpecs"])
+
+    def change_group(self, cluster: str, group: int, values: Mapping[str, Any]) -> None:
+        """Keys of a worker group, such as `template`, each as a whole."""
+        at = f"/spec/workerGroupSpecs/{group}"
+        change = [{"op": "add", "path": f"{at}/{key}", "value": value} for key, value in values.items()]
+        with _explained(f"change RayCluster {cluster}"):
+            self.client.patch(RayCluster, cluster, change, namespace=self.namespace, patch_type=PatchType.JSON)
+
+    def said_of(self, cluster: str) -> list[tuple[str, int]]:
+        """The messages of its events and how often each was said, for as long as Kubernetes keeps them."""
+        about: dict[str, Any] = {"involvedObject.kind": "RayCluster", "involvedObject.name": cluster}
+        with _explained(f"read the events of RayCluster {cluster}"):
+            events = self.client.list(Event, namespace=self.namespace, fields=about)
+            return [(event.message or "", event.count or 1) for event in events]
 
     def end_ray_cluster(self, cluster: str) -> None:
         with _gone_already(f"delete RayCluster {cluster}"):
@@ -157,6 +183,52 @@ class Kubernetes:
         """With its own grace period."""
         with _gone_already(f"delete pod {name}"):
             self.client.delete(Pod, name, namespace=self.namespace)
+
+    def evict_pod(self, pod: SeenPod, grace_s: int | None) -> None:
+        """By the eviction API, that very pod. `grace_s`: instead of its own grace period."""
+        options = DeleteOptions(gracePeriodSeconds=grace_s, preconditions=Preconditions(uid=pod.uid))
+        eviction = Pod.Eviction(deleteOptions=options, metadata=ObjectMeta(name=pod.name, namespace=self.namespace))
+        with _explained(f"evict pod {pod.name}"):
+            self.client.create(eviction, pod.name, namespace=self.namespace)
+
+    def label_pod(self, name: str, labels: Mapping[str, str]) -> None:
+        with _explained(f"label pod {name}"):
+            self.client.patch(
+                Pod, name, {"metadata": {"labels": labels}}, namespace=self.namespace, patch_type=PatchType.MERGE
+            )
+
+    def end_quota(self, name: str) -> None:
+        with _gone_already(f"delete the quota {name}"):
+            self.client.delete(ResourceQuota, name, namespace=self.namespace)
+
+    # -- what is of the whole Kubernetes, and takes rights of its own
+
+    def cordon(self, machine: str, closed: bool) -> None:
+        """Whether pods may be placed on that node of Kubernetes."""
+        with _explained(f"{'cordon' if closed else 'uncordon'} the node {machine} of Kubernetes"):
+            self.client.patch(Machine, machine, {"spec": {"unschedulable": closed}}, patch_type=PatchType.MERGE)
+
+    def cordoned(self, machine: str) -> bool:
+        with _explained(f"read the node {machine} of Kubernetes"):
+            spec = self.client.get(Machine, machine).spec
+        return bool(spec and spec.unschedulable)
+
+    def deployment(self, namespace: str, name: str) -> tuple[int, int]:
+        """How many pods are asked of it, and how many it has."""
+        with _explained(f"read the deployment {name} in {namespace}"):
+            found = self.client.get(Deployment, name, namespace=namespace)
+        asked, have = getattr(found.spec, "replicas", None), getattr(found.status, "replicas", None)
+        return 1 if asked is None else int(asked), int(have or 0)
+
+    def scale_deployment(self, namespace: str, name: str, replicas: int) -> None:
+        with _explained(f"scale the deployment {name} in {namespace}"):
+            self.client.patch(
+                Deployment.Scale,
+                name,
+                {"spec": {"replicas": replicas}},
+                namespace=namespace,
+                patch_type=PatchType.MERGE,
+            )
 
     def execute(
         self,
@@ -188,10 +260,14 @@ def _seen(pod: PodModel) -> SeenPod:
     assert metadata is not None and metadata.name and metadata.uid, "an API server names what it has"
     containers = (status.containerStatuses or []) if status else []
     first = containers[0] if containers else None
-    waiting = first.state.waiting if first and first.state else None
+    # KubeRay has one that waits for the head, of the same image
+    starting = [*((status.initContainerStatuses or []) if status else []), *containers]
+    waiting = [each.state.waiting for each in starting if each.state and each.state.waiting]
     conditions = (status.conditions or []) if status else []
     unscheduled = [c.message or "" for c in conditions if c.type == "PodScheduled" and c.status == "False"]
-    trouble = f"{waiting.reason}: {waiting.message or ''}" if waiting and waiting.reason in HOPELESS else ""
+    disruptions = [c.reason or "" for c in conditions if c.type == "DisruptionTarget" and c.status == "True"]
+    hopeless = [f"{each.reason}: {each.message or ''}" for each in waiting if each.reason in HOPELESS]
+    trouble = next(iter(hopeless), "")
     return SeenPod(
         metadata.name,
         metadata.uid,
@@ -201,6 +277,9 @@ def _seen(pod: PodModel) -> SeenPod:
         metadata.deletionTimestamp is not None,
         str(metadata.creationTimestamp),
         trouble or (f"not placed: {unscheduled[0]}" if unscheduled else ""),
+        (pod.spec.nodeName or "") if pod.spec else "",
+        next(iter(disruptions), ""),
+        (metadata.labels or {}).get("ray.io/group", ""),
     )
 
 

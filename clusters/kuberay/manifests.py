@@ -18,6 +18,10 @@ from shaketable.clusters.kuberay.rights import RBAC, rules_of_pod
 from shaketable.clusters.protocol import TIER_LABEL, Shape
 
 RUN_LABEL = "shaketable/run"
+# of the pod that is to make room
+VICTIM = "shaketable/makes-room-for"
+# where a pod is, by its node of Kubernetes
+MACHINE = "kubernetes.io/hostname"
 ENV = "SHAKETABLE_KUBERAY"
 # what KubeRay calls the container of a node by its place: the first one
 RAY = "ray"
@@ -58,6 +62,20 @@ class Group:
     replicas: int
     labels: Mapping[str, str]
     hosts: tuple[FakeHost, ...] = ()
+
+
+def head_of(cluster: str) -> dict[str, str]:
+    """The labels that KubeRay gives to the head of a RayCluster."""
+    return {"ray.io/cluster": cluster, "ray.io/node-type": "head"}
+
+
+def workers_of(cluster: str) -> dict[str, str]:
+    return {"ray.io/cluster": cluster, "ray.io/node-type": "worker"}
+
+
+def head_address(cluster: str) -> str:
+    """Of whichever pod is the head now, by the service that KubeRay makes for it."""
+    return f"{cluster}-head-svc:{GCS_PORT}"
 
 
 def groups_of(shape: Shape) -> tuple[Group, ...]:
@@ -178,7 +196,43 @@ def _template(stay: Stay, besides: Sequence[Document] = ()) -> Document:
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": GRACE_S,
     }
-    return {"metadata": {"labels": stay.labels}, "spec": pod}
+    return {"metadata": {"labels": stay.labels}, "spec": {**pod, "topologySpreadConstraints": [_apart(stay)]}}
+
+
+def _apart(stay: Stay) -> Document:
+    """Each node on a machine of its own where there are enough, so that losing one is losing one."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": MACHINE,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": stay.labels},
+    }
+
+
+def preemptor(stay: Stay, name: str, machine: str, victim: str, priority_class: str) -> Document:
+    """A pod that wants that machine to itself but for pods that do not have the label VICTIM with this value, and goes
+    before all that have a lower priority. It does nothing there."""
+    selector = {"labelSelector": {"matchLabels": {VICTIM: victim}}, "topologyKey": MACHINE}
+    container = {**_container("preemptor", stay.image, {}), "command": ["sleep", "infinity"]}
+    spec = {
+        **_pod(container),
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 0,
+        "priorityClassName": priority_class,
+        "nodeSelector": {MACHINE: machine},
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}},
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(stay, name), "spec": spec}
+
+
+def no_more_pods(stay: Stay, name: str) -> Document:
+    """A quota that lets no pod in beside those that are there."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": _metadata(stay, name),
+        "spec": {"hard": {"pods": "0"}},
+    }
 
 
 def _pod(container: Document) -> Document:

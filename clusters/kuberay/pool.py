@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
@@ -19,9 +19,19 @@ from pathlib import Path
 import msgspec
 
 from shaketable.clusters import marked
-from shaketable.clusters.kuberay.cluster import KubeRayCluster, pods_of
+from shaketable.clusters.kuberay.cluster import KubeRayCluster
 from shaketable.clusters.kuberay.kubernetes import Kubernetes, SeenPod
-from shaketable.clusters.kuberay.manifests import ENV, GCS_PORT, Group, Stay, groups_of, ray_cluster
+from shaketable.clusters.kuberay.manifests import (
+    ENV,
+    Group,
+    Stay,
+    groups_of,
+    head_address,
+    head_of,
+    ray_cluster,
+    workers_of,
+)
+from shaketable.clusters.kuberay.pod_acts import PodActs
 from shaketable.clusters.local import node as ray_node
 from shaketable.clusters.machine import own_ip
 from shaketable.clusters.protocol import ClusterError, Shape, Unsupported
@@ -29,6 +39,8 @@ from shaketable.clusters.view import RayView
 
 HEAD_UP_WITHIN_S = 240.0
 NODES_UP_WITHIN_S = 300.0
+# of a cluster that an experiment has left
+READY_AGAIN_WITHIN_S = 90.0
 JOINED_WITHIN_S = 180.0
 LOOK_S = 0.5
 MARK = "kuberay:0"
@@ -53,10 +65,26 @@ class KubeRayPool:
             raise Unsupported(
                 "KubeRay makes slices as a whole, and the experiment begins with another; use cluster: local"
             )
-        ray = self._fitting(shape)
-        ray.make_ready(shape)
-        with KubeRayCluster(self._kubernetes, ray.name, ray.address, shape) as cluster:
+        ray = self._ready(shape)
+        with KubeRayCluster(self._kubernetes, ray.name, shape, ray.join, self._acts(ray.name)) as cluster:
             yield cluster
+
+    def _acts(self, name: str) -> Callable[[KubeRayCluster], PodActs]:
+        return lambda cluster: PodActs(self._kubernetes, self._stay, name, cluster)
+
+    def _ready(self, shape: Shape) -> _RayCluster:
+        ray = self._fitting(shape)
+        try:
+            ray.make_ready(shape, READY_AGAIN_WITHIN_S if ray.used else NODES_UP_WITHIN_S)
+        except ClusterError:
+            if not ray.used:
+                raise
+            # what an experiment has done to it is nothing to the next one
+            self.close()
+            ray = self._fitting(shape)
+            ray.make_ready(shape, NODES_UP_WITHIN_S)
+        ray.used = True
+        return ray
 
     def _fitting(self, shape: Shape) -> _RayCluster:
         """The one that is there, if its worker groups are those."""
@@ -87,39 +115,46 @@ class _RayCluster:
     def __init__(self, kubernetes: Kubernetes, name: str, groups: tuple[Group, ...]) -> None:
         self._kubernetes, self.name = kubernetes, name
         self.kinds = kinds_of(groups)
-        self.address = ""
+        self.address, self._joined, self.used = head_address(name), 0, False
         self._directory = Path(tempfile.mkdtemp(prefix="shk-"))
 
-    def make_ready(self, shape: Shape) -> None:
-        if not self.address:
-            self._wait_for_head()
-            self._join()
+    def make_ready(self, shape: Shape, within_s: float) -> None:
+        if not self._joined:
+            self.join()
         # What came back in place would be kept back by Kubernetes the longer, the more often it did.
         for pod in self._workers():
             if pod.restarts:
                 self._kubernetes.delete_pod(pod.name)
         for number, group in enumerate(groups_of(shape)):
             self._kubernetes.scale(self.name, number, group.replicas)
-        self._wait_for_nodes(shape.nodes)
+        self._wait_for_nodes(shape.nodes, within_s)
+
+    def join(self) -> None:
+        """The head that there is, once it is up: this pod has a node of it then, beside what is left of those of heads
+        that are gone."""
+        self._wait_for_head()
+        self._join()
+        self._joined += 1
 
     def _wait_for_head(self) -> None:
         """Until Ray has it as a node, which nobody may join before."""
         deadline_s = time.monotonic() + HEAD_UP_WITHIN_S
-        labels = {"ray.io/cluster": self.name, "ray.io/node-type": "head"}
         while True:
-            pods = self._kubernetes.pods(labels)
-            if pods and pods[0].ready:
-                address = f"{pods[0].ip}:{GCS_PORT}"
-                if any(seen.is_head and seen.state == "alive" for seen in RayView(address).nodes()):
-                    self.address = address
-                    return
+            pods = [pod for pod in self._kubernetes.pods(head_of(self.name)) if not pod.deleting]
+            if pods and pods[0].ready and self._is_head(pods[0]):
+                return
             _check(pods, "the head", self.name, deadline_s, HEAD_UP_WITHIN_S)
             time.sleep(LOOK_S)
+
+    def _is_head(self, pod: SeenPod) -> bool:
+        """By the name of the service, which may still mean the head before."""
+        alive = [seen for seen in RayView(self.address).nodes() if seen.is_head and seen.state == "alive"]
+        return [seen.ip for seen in alive] == [pod.ip]
 
     def _join(self) -> None:
         deadline_s = time.monotonic() + JOINED_WITHIN_S
         arguments = ray_node.worker_arguments(self.address, 0)
-        node = ray_node.start(0, MARK, self._directory / "0", arguments, {})
+        node = ray_node.start(0, MARK, self._directory / str(self._joined), arguments, {})
         view, here = RayView(self.address), own_ip()
         while not any(seen.ip == here and seen.state == "alive" for seen in view.nodes()):
             node.check_starting()
@@ -128,11 +163,11 @@ class _RayCluster:
             time.sleep(LOOK_S)
 
     def _workers(self) -> list[SeenPod]:
-        return self._kubernetes.pods(pods_of(self.name))
+        return self._kubernetes.pods(workers_of(self.name))
 
-    def _wait_for_nodes(self, nodes: int) -> None:
+    def _wait_for_nodes(self, nodes: int, within_s: float) -> None:
         """Pods that are well, and Ray has those and no others."""
-        view, deadline_s = RayView(self.address), time.monotonic() + NODES_UP_WITHIN_S
+        view, deadline_s = RayView(self.address), time.monotonic() + within_s
         while True:
             pods = self._workers()
             ready = {pod.ip for pod in pods if pod.ready and not pod.deleting}
@@ -140,7 +175,7 @@ class _RayCluster:
             alive = [seen for seen in view.nodes() if seen.state != "dead" and free.get(seen.node_id, {}).get("CPU")]
             if len(pods) == len(ready) == nodes and sorted(seen.ip for seen in alive) == sorted(ready):
                 return
-            _check(pods, f"{nodes} workers", self.name, deadline_s, NODES_UP_WITHIN_S)
+            _check(pods, f"{nodes} workers", self.name, deadline_s, within_s)
             time.sleep(LOOK_S)
 
     def close(self) -> None:

@@ -24,7 +24,10 @@ class Right:
 
 IN_NAMESPACE = (
     # exec is a GET by the letter of its protocol, and is asked for as "create" by newer servers
-    Right("", "pods", ("create", "get", "list", "delete"), pod=("get", "list", "delete")),
+    Right("", "pods", ("create", "get", "list", "patch", "delete"), pod=("create", "get", "list", "patch", "delete")),
+    Right("", "pods/eviction", ("create",), pod=("create",)),
+    Right("", "resourcequotas", ("create", "delete"), pod=("create", "delete")),
+    Right("", "events", ("list",), pod=("list",)),
     Right("", "pods/exec", ("create", "get"), pod=("create", "get")),
     Right("", "serviceaccounts", ("create",)),
     Right(RBAC, "roles", ("create",)),
@@ -36,6 +39,14 @@ IN_NAMESPACE = (
 )
 # where no namespace is named, and the run has one of its own
 OWN_NAMESPACE = Right("", "namespaces", ("create", "get", "delete"), pod=("get", "delete"))
+# what some faults touch that is no single namespace's: asked for by name, and given by somebody else
+BESIDE = {
+    "machines": (Right("", "nodes", (), pod=("get", "patch")),),
+    "operator": (
+        Right("apps", "deployments", (), pod=("get",)),
+        Right("apps", "deployments/scale", (), pod=("patch",)),
+    ),
+}
 
 
 def _rules(rights: Iterable[tuple[Right, tuple[str, ...]]]) -> list[dict[str, Any]]:
@@ -50,6 +61,19 @@ def rules_of_pod(own_namespace: bool) -> list[dict[str, Any]]:
     """A Role may speak of the namespace that it is in, and then of no other."""
     rights = (*IN_NAMESPACE, OWN_NAMESPACE) if own_namespace else IN_NAMESPACE
     return _rules((right, right.pod) for right in rights)
+
+
+def beside(what: str, namespace: str) -> list[dict[str, Any]]:
+    """A ClusterRole for that, and its binding to whatever runs in that namespace, as driver's pods do."""
+    metadata = {"name": f"{NAME}-{what}-{namespace}"}
+    rules = _rules((right, right.pod) for right in BESIDE[what])
+    group = {"kind": "Group", "name": f"system:serviceaccounts:{namespace}", "apiGroup": RBAC}
+    reference = {"kind": "ClusterRole", "name": metadata["name"], "apiGroup": RBAC}
+    api = {"apiVersion": f"{RBAC}/v1", "metadata": metadata}
+    return [
+        {**api, "kind": "ClusterRole", "rules": rules},
+        {**api, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [group]},
+    ]
 
 
 def role(namespace: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class LocalCluster(OwnNodes[NodeProcess]):
     """
 
     kind = "local"
-    sees_processes, has_newcomers = True, False
+    sees_processes, has_newcomers, pods = True, False, None
     host = LOOPBACK
 
     def __init__(

@@ -44,7 +44,7 @@ class ProcessCluster(OwnNodes[NodeProcess]):
     """
 
     kind = "processes"
-    sees_processes, has_newcomers = True, False
+    sees_processes, has_newcomers, pods = True, False, None
 
     def __init__(
         self,

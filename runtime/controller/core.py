@@ -168,12 +168,15 @@ def on_timer(m: Model, event: ev.TimerFired) -> None:
 
 def on_interrupted(m: Model, event: ev.Interrupted) -> None:
     m.interrupted = event.signal
-    detail = f"the driver got signal {event.signal}"
+    detail = event.detail or f"the driver got signal {event.signal}"
     if m.attempt is None:
         m.go(INTERRUPTED)
         leasing.finish(m, "interrupted", detail)
     elif m.state is not STOPPING:
         endings.leave(m, Ending("interrupted", detail))
+    elif event.detail:
+        # what has begun to end is its consequence
+        m.ending = Ending("interrupted", detail)
 
 
 def on_log_failed(m: Model, event: ev.LogFailed) -> None:

@@ -144,9 +144,10 @@ class LoopPaused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Interrupted(msgspec.Struct, frozen=True, gc=False):
-    """SIGINT or SIGTERM reached the driver."""
+    """SIGINT or SIGTERM reached the driver. `detail`: no signal did, and why it has to go all the same."""
 
     signal: int
+    detail: str = ""
 
 
 class LogFailed(msgspec.Struct, frozen=True, gc=False):

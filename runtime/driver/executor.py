@@ -44,6 +44,8 @@ from shaketable.runtime.tpu.topology import SliceShape
 from shaketable.runtime.transport import messages as msg
 
 _GOODBYE_S = 10.0
+# longer than Ray takes for an answer where there is a head
+_HEAD_AWAY_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Executor:
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._last_turn_s = self._fence_s = time.monotonic()
+        self._gone = False
         self._secret = secrets.token_bytes(32)
         told = Told(self._on_message, self._on_lost, self._later, self._setup, self._warn)
         self._peers = Peers(config, self._selector, self._secret, told)
@@ -159,9 +162,15 @@ class Executor:
         return 0.005 if self._peers.unsent else max(0.0, due - time.monotonic())
 
     def _beat(self, now: float) -> None:
-        if self._peers.beat(now) and now >= self._fence_s + self._config.fence_check_s:
+        if not self._peers.beat(now):
+            return
+        if now >= self._fence_s + self._config.fence_check_s:
             self._fence_s = now
             self._log_thread.look_at_fence()
+        silence = self._placement.silence()
+        if silence.gone and not self._gone:
+            self._gone = True
+            self._feed(ev.Interrupted(signal.SIGTERM, silence.why))
 
     def _check_gap(self, now: float) -> None:
         """Protocols 2.1 and 2.3: time in which this loop did not turn is nobody's silence; and after such a gap the
@@ -206,7 +215,15 @@ class Executor:
             # an earlier one may have disarmed it
             if self._timers.get(name, now + 1) <= now:
                 del self._timers[name]
+                if name == "look":
+                    self._explain_silence()
                 self._feed(ev.TimerFired(name))
+
+    def _explain_silence(self) -> None:
+        """Nodes are lost, and who would say so has been away for long: it is the cluster that is lost, and no node."""
+        silence = self._placement.silence()
+        if silence.seconds > _HEAD_AWAY_S:
+            self._feed(ev.Interrupted(signal.SIGTERM, silence.why))
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -38,6 +38,16 @@ class Ask:
     warn: Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """For so long it has left a question unanswered. `gone`: that is so long that all nodes leave it, or are about to;
+    `why` says so to a user."""
+
+    seconds: float = 0.0
+    gone: bool = False
+    why: str = ""
+
+
 class Placement(Protocol):
     """The units of one driver. Each call returns at once; they are carried out in order."""
 
@@ -66,6 +76,10 @@ class Placement(Protocol):
 
     def release(self, unit: ev.UnitId) -> None:
         """Its places go back, and its agents with them."""
+        ...
+
+    def silence(self) -> Silence:
+        """Of whoever shows the nodes."""
         ...
 
     def close(self, timeout_s: float) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.driver.placement import Guarded, unguarded
+from shaketable.runtime.driver.placement import Guarded, Silence, unguarded
 from shaketable.runtime.tpu.labels import Selector
 
 
@@ -28,6 +28,8 @@ class PlacementThread(ABC):
     _closing: bool = field(default=False, init=False)
     _thread: threading.Thread | None = field(default=None, init=False)
     error: BaseException | None = field(default=None, init=False)
+    # since when a call is being carried out
+    _busy_s: float | None = field(default=None, init=False)
 
     def start(self, guarded: Guarded = unguarded) -> None:
         self._thread = threading.Thread(target=guarded(self._run), name="shaketable-placement", daemon=True)
@@ -46,6 +48,10 @@ class PlacementThread(ABC):
 
     def retry(self, agent: ev.AgentId) -> None:
         self._calls.put(lambda: self._retry(agent))
+
+    def silence(self) -> Silence:
+        """None: who is asked answers at once, or says that it does not."""
+        return Silence()
 
     def look_at_nodes(self) -> None:
         self._calls.put(lambda: self._look_at_nodes(asked=True))
@@ -70,13 +76,20 @@ class PlacementThread(ABC):
 
     def _turn(self) -> None:
         try:
-            self._calls.get(timeout=self._pause_s())()
+            self._do(self._calls.get(timeout=self._pause_s()))
             while True:
-                self._calls.get_nowait()()
+                self._do(self._calls.get_nowait())
         except queue.Empty:
             pass
         if not self._closing:
-            self._look(time.monotonic())
+            self._do(lambda: self._look(time.monotonic()))
+
+    def _do(self, call: Callable[[], None]) -> None:
+        self._busy_s = time.monotonic()
+        try:
+            call()
+        finally:
+            self._busy_s = None
 
     @abstractmethod
     def _pause_s(self) -> float:
@@ -106,7 +119,7 @@ class PlacementThread(ABC):
 
     @abstractmethod
     def _units(self) -> list[ev.UnitId]:
-        """All that are held or waited for."""
+        """All that are held or waited for, in the order in which they are given back."""
 
     def _release_all(self) -> None:
         for unit in self._units():

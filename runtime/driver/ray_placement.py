@@ -22,7 +22,7 @@ from shaketable.runtime.agent.actor import Agent
 from shaketable.runtime.agent.loop import AgentSpec
 from shaketable.runtime.clocks import Deadlines
 from shaketable.runtime.controller import events as ev
-from shaketable.runtime.driver.placement import Ask
+from shaketable.runtime.driver.placement import Ask, Silence
 from shaketable.runtime.driver.placement_thread import PlacementThread
 from shaketable.runtime.driver.ray_reservations import SliceReservations, anywhere
 from shaketable.runtime.driver.slice_assignment import RESERVED_WITHIN_S, SliceAssignment
@@ -36,6 +36,8 @@ _PLACING_S = 0.1
 _WAITING_S = 1.0
 _NODES_S = 0.5
 _RETRY_S = 1.0
+# than Ray would: the end has to be written to the log
+_GIVEN_UP_EARLIER_S = 8.0
 
 
 @dataclass(slots=True)
@@ -88,6 +90,18 @@ class RayPlacement(PlacementThread):
         if self.slices is not None:
             self.slices.demand.close(timeout_s)
 
+    def silence(self) -> Silence:
+        """Ray's own calls wait for a head that is away, until Ray ends the process that asks."""
+        busy_s = self._busy_s
+        if busy_s is None:
+            return Silence()
+        seconds = time.monotonic() - busy_s
+        why = (
+            f"the head of the Ray cluster has not answered for {seconds:.0f} s, and what was on its nodes goes with"
+            " it. Nothing is charged for that; launch the same name again on a cluster that has a head"
+        )
+        return Silence(seconds, seconds > ray_internals.given_up_after_s() - _GIVEN_UP_EARLIER_S, why)
+
     # ---- the thread
 
     def _pause_s(self) -> float:
@@ -101,7 +115,9 @@ class RayPlacement(PlacementThread):
             self._look_at_nodes()
 
     def _units(self) -> list[ev.UnitId]:
-        return list(self._leases)
+        """Those that wait come first: else one of them may be given what another has left, and be taken back while Ray
+        is about it. Ray 2.60 never frees that again."""
+        return sorted(self._leases, key=lambda unit: self._leases[unit].placed)
 
     def _any_young(self) -> bool:
         """Something is about to happen to a lease, and is looked out for."""

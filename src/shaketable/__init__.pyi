@@ -170,3 +170,29 @@ def fill_node_disk(target: Target, at: Trigger, until: Trigger | None = None) ->
 def second_run(at: Trigger, changed: dict[str, Any] | None = None, until: Trigger | None = None) -> FaultPlan:
     """Start another run of the same job on the same cluster, which has to finish too; `changed`: configuration that
     differs in it."""
+
+def evict_node(target: Target, at: Trigger, grace_s: int | None = None) -> FaultPlan:
+    """Evict the pod of a node; `grace_s`: instead of its own grace period."""
+
+def preempt_node(target: Target, at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Have a pod of a higher priority take the place of a node's pod; it goes at `until`, or when the run is over."""
+
+def drain_kube_node(target: Target, at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Drain the machine of a node's pod, as `kubectl drain` does; uncordon it at `until`, or when the run is over."""
+
+def scale_down_node(target: Target, at: Trigger) -> FaultPlan:
+    """Have KubeRay make one replica less, and choose this node's pod."""
+
+def block_replacements(
+    at: Trigger, how: Literal["image", "quota", "room"] = "image", until: Trigger | None = None
+) -> FaultPlan:
+    """Keep new pods from starting, by their "image", a "quota", or since no machine has "room"; until `until`, or the
+    end of the run."""
+
+def stop_operator(
+    at: Trigger, deployment: str = "kuberay-operator/kuberay-operator", until: Trigger | None = None
+) -> FaultPlan:
+    """Scale the operator's `deployment` (NAMESPACE/NAME) to none; back at `until`, or when the run is over."""
+
+def delete_head(at: Trigger) -> FaultPlan:
+    """Delete the pod of Ray's head. It has landed when there is another."""

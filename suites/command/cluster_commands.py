@@ -66,15 +66,26 @@ def build(
     examples="""
 shaketable kubernetes-role | kubectl apply -f -                     runs make a namespace of their own
 shaketable kubernetes-role --namespace team | kubectl apply -f -    runs stay in that one
+shaketable kubernetes-role --namespace team --allow machines --allow operator    what drains and absent operators take
 """
 )
 def kubernetes_role(
     namespace: Annotated[
         str, typer.Option(metavar="NAME", help="That of kuberay:CONTEXT/NAME; without it, a run makes its own.")
     ] = "",
+    allow: Annotated[
+        list[str] | None, typer.Option(metavar="WHAT", help=f"Besides: {', '.join(rights.BESIDE)}. Repeatable.")
+    ] = None,
 ) -> int:
     """Print the rights that --cluster kuberay needs.
 
-    It is a Role for one namespace, or a ClusterRole. Bind it to whoever runs the command."""
-    sys.stdout.write(yaml.safe_dump(rights.role(namespace), sort_keys=False))
+    It is a Role for one namespace, or a ClusterRole. Bind it to whoever runs the command. What --allow adds is a
+    ClusterRole that is bound already, to the pods of the namespace: some faults touch what is no single namespace's."""
+    for name in allow or ():
+        if name not in rights.BESIDE:
+            raise UsageError(f"--allow {name}: there are {', '.join(rights.BESIDE)}")
+        if not namespace:
+            raise UsageError(f"--allow {name} needs --namespace NAME, to whose pods the rights are given")
+    documents = [rights.role(namespace), *(each for name in allow or () for each in rights.beside(name, namespace))]
+    sys.stdout.write(yaml.safe_dump_all(documents, sort_keys=False))
     return results.EXIT_PASS

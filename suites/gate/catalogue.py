@@ -27,6 +27,7 @@ NEEDS = {
     "raylet": ("cluster", ("local", "simulated", "containers"), "they need a raylet"),
     "apart": ("cluster", ("containers",), "they need nodes that are machines of their own"),
     "network": ("cluster", ("containers", "processes"), "they need nodes with a network of their own"),
+    "pods": ("cluster", ("kuberay", "kind"), "they need nodes that are pods"),
 }
 
 
@@ -114,7 +115,9 @@ def suited(entries: Sequence[Entry], variables: Mapping[str, str]) -> tuple[list
     """Those that can say something on this subject and cluster, and a line about those that cannot, by their tag."""
     notes = []
     for tag, (key, needed, why) in NEEDS.items():
-        others = [e for e in entries if tag in e.tags and e.value(key, variables) not in ("", *needed)]
+        # a kind of cluster, whatever more its name says
+        kinds = {entry.name: entry.value(key, variables).partition(":")[0] for entry in entries if tag in entry.tags}
+        others = [entry for entry in entries if kinds.get(entry.name, "") not in ("", *needed)]
         if others:
             notes.append(f"skipped {', '.join(entry.name for entry in others)}: {why}")
         entries = [entry for entry in entries if entry not in others]

@@ -60,7 +60,7 @@ def test_an_experiment_is_at_most_forty_lines_and_means_a_plan(path: Path) -> No
     assert len(path.read_text().splitlines()) <= 40
     file = experiment_file.load(path)
     assert arming.arm(file.plan)
-    assert {"gate", "torch", "jax", "budget", "storage", "driver", "tpu", "apart", "network", "elastic"} & set(
+    assert {"gate", "torch", "jax", "budget", "storage", "driver", "tpu", "apart", "network", "elastic", "pods"} & set(
         file.document["tags"]
     )
 

@@ -14,6 +14,7 @@ from shaketable.chaos.experiment.configuration import configuration
 from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 from shaketable.chaos.run.preparation import out_of_reach
+from shaketable.chaos.simulation.player import not_simulated
 from shaketable.clusters.kuberay.cluster import all_stopped, became
 from shaketable.clusters.kuberay.kubernetes import SeenPod
 from shaketable.clusters.kuberay.manifests import Stay, groups_of, ray_cluster
@@ -23,6 +24,7 @@ from shaketable.suites.gate import runner
 from shaketable.suites.gate.catalogue import UsageError
 
 BESIDE_RAY = {"add_node", "freeze_node", "sigterm_node"}
+KUBERNETES_OWN = {name for name, fault in FAULTS.items() if fault.apart == "pods"}
 STAY = Stay("abc", "team", False, "somewhere/ray:1")
 
 
@@ -46,15 +48,26 @@ def test_pods_share_no_directory() -> None:
 def test_what_cannot_be_had_on_pods_is_said_before_anything_is_made(name: str) -> None:
     plan = Plan("t", Configuration(cluster="kuberay"), (FaultPlan(name),), Expect())
     refused = f"fault 0 ({name}) cannot be had on pods" in " ".join(out_of_reach(plan))
-    assert refused == (not FAULTS[name].anywhere and name not in BESIDE_RAY)
+    assert refused == (not FAULTS[name].anywhere and name not in BESIDE_RAY | KUBERNETES_OWN)
 
 
-def test_other_subjects_and_the_harness_own_disk_are_not_to_be_had_on_pods() -> None:
+@pytest.mark.parametrize("name", sorted(KUBERNETES_OWN))
+def test_what_only_kubernetes_does_is_refused_elsewhere_before_anything_is_made(name: str) -> None:
+    for cluster in ("local", "processes", "containers", "attach:10.0.0.1:6379"):
+        plan = Plan("t", Configuration(cluster=cluster), (FaultPlan(name),), Expect())
+        assert f"fault 0 ({name}) needs nodes that are pods" in " ".join(out_of_reach(plan))
+    simulated = Plan("t", Configuration(cluster="simulated"), (FaultPlan(name),), Expect())
+    assert "run it with cluster: kuberay" in not_simulated(simulated)
+
+
+def test_what_needs_files_of_the_harness_is_not_to_be_had_on_pods() -> None:
     plan = Plan("t", Configuration(cluster="kuberay"), (), Expect())
-    for changed in ({"subject": "ray-train"}, {"storage": "disk"}):
+    for changed in ({"subject": "ray-train", "job": "python train.py"}, {"storage": "disk"}):
         made = replace(plan, configuration=Configuration(cluster="kuberay", **changed))  # type: ignore[arg-type]
         assert len(list(out_of_reach(made))) == 1
-    assert not list(out_of_reach(plan))
+    for subject in ("bundled", "ray-train"):
+        configured = Configuration(cluster="kuberay", subject=subject)
+        assert not list(out_of_reach(replace(plan, configuration=configured)))
 
 
 def test_without_an_image_nothing_is_made(tmp_path: Path) -> None:

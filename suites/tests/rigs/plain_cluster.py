@@ -53,7 +53,7 @@ class PlainCluster:
     kind = "plain"
     address = "nowhere"
     host = LOOPBACK
-    sees_processes, has_newcomers = True, False
+    sees_processes, has_newcomers, pods = True, False, None
 
     def __init__(self, nodes: int) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}

@@ -12,8 +12,8 @@ from shaketable.suites.gate.catalogue import catalogue
 
 PATHS = {entry.name: entry.path for entry in catalogue()}
 PLANS = {name: load(path).plan for name, path in PATHS.items()}
-# by name: those that can be played in simulation
-SIMULATED = [name for name, plan in PLANS.items() if not player.not_simulated(plan)]
+# by name: those that can be played in simulation; in those of pods somebody replaces what was lost
+SIMULATED = [name for name, plan in PLANS.items() if not plan.configuration.on_pods and not player.not_simulated(plan)]
 
 
 @functools.cache

@@ -72,6 +72,18 @@ def test_a_handler_that_leaves_the_table_is_found_out_at_once(monkeypatch: pytes
         controller.handle(ev.WorkersStopped(1, 0), 1.1)
 
 
+def test_nodes_that_went_with_the_cluster_are_charged_to_nobody() -> None:
+    """kuberay#2153: they go when they have waited for the head in vain, and the driver with them."""
+    controller = running()
+    controller.handle(ev.AgentLost(100, "broke"), 1.1)
+    controller.handle(ev.Interrupted(15, "the head is away"), 3.0)
+    commands = controller.handle(ev.TimerFired("look"), 3.1)
+    for rank in (0, 1):
+        commands += controller.handle(ev.WorkersStopped(1, rank), 3.2) if controller.attempt else []
+    end = end_of(commands)
+    assert (end.cause, end.account, end.detail) == ("interrupted", None, "the head is away")
+
+
 def test_a_message_about_an_attempt_that_is_over_changes_nothing() -> None:
     controller = running()
     assert controller.handle(ev.WorkerFailed(99, 0, "late"), 1.0) == []

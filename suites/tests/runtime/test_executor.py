@@ -10,7 +10,7 @@ import socket
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -19,8 +19,8 @@ from shaketable.runtime.config import RunConfig, ScalingConfig
 from shaketable.runtime.controller import events as ev
 from shaketable.runtime.controller.settings import Settings
 from shaketable.runtime.driver.executor import Executor, Job, _Call
-from shaketable.runtime.driver.placement import Nodes, Placement
-from shaketable.runtime.driver.ray_placement import RayNodes, RayPlacement
+from shaketable.runtime.driver.placement import Nodes, Placement, Silence
+from shaketable.runtime.driver.ray_placement import RayNodes, RayPlacement, _Lease
 from shaketable.runtime.log.run_log import open_run
 from shaketable.suites.tests.rigs.log_examples import CONFIGURATION
 
@@ -69,6 +69,53 @@ def test_a_driver_whose_placement_takes_long_to_start_begins_all_the_same(tmp_pa
     placement = Mock(spec=Placement, start=start_slowly)
     executor._nodes = Mock(spec=Nodes, host=lambda: "127.0.0.1", placement=lambda _: placement)
     assert executor.run().outcome == ("fenced" if another else "interrupted")
+
+
+@pytest.mark.parametrize(("silent_s", "expected"), [(30.0, "interrupted"), (3.0, "")])
+def test_nodes_that_go_while_the_head_has_been_away_for_long_are_the_cluster_that_is_lost(
+    tmp_path: Path, silent_s: float, expected: str
+) -> None:
+    """kuberay#2153: a head that is gone takes all nodes with it a minute later, which is nobody's failure."""
+    executor = executor_in(tmp_path)
+    executor._placement = Mock(spec=Placement, silence=lambda: Silence(silent_s, why="the head is away"))
+    executor._feed(ev.Begin())
+    executor._timers = {"look": time.monotonic() - 1.0}
+    fed: list[ev.Event] = []
+    with patch.object(executor, "_feed", fed.append):
+        executor._fire_timers(time.monotonic())
+    why = [event for event in fed if isinstance(event, ev.Interrupted)]
+    assert [event.detail for event in why] == (["the head is away"] if expected else [])
+    assert fed[-1] == ev.TimerFired("look")
+
+
+def test_a_driver_whose_cluster_is_gone_ends_as_interrupted_before_ray_ends_it(tmp_path: Path) -> None:
+    executor = executor_in(tmp_path)
+    executor._placement = Mock(spec=Placement, silence=lambda: Silence(52.0, gone=True, why="the head is away"))
+    executor._feed(ev.Begin())
+    executor._turn()
+    executor._peers._last_beat_s -= 10.0
+    executor._turn()
+    executor._turn()
+    assert executor._outcome is None or executor._outcome.outcome == "interrupted"
+    assert executor._gone
+
+
+def test_what_waits_is_given_back_before_what_is_had() -> None:
+    """Else Ray gives it what has just come free, and never frees that again."""
+    placement = RayPlacement(lambda event: None, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
+    placement._leases = {unit: _Lease(None, 0.0, placed=unit != 2) for unit in (1, 2, 3)}
+    assert placement._units() == [2, 1, 3]
+
+
+def test_who_asks_ray_and_waits_is_silent_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    placement = RayPlacement(lambda event: None, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
+    assert placement.silence() == Silence()
+    seen: list[Silence] = []
+    placement._do(lambda: seen.append(placement.silence()))
+    assert placement.silence() == Silence() and not seen[0].gone
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
+    placement._busy_s = time.monotonic() - 15.0
+    assert placement.silence().gone and "has not answered for 15 s" in placement.silence().why
 
 
 def test_a_hold_that_a_slow_record_made_longer_is_no_hanging_of_its_workers(
