@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shaketable.suites.mutants.defining import defect, replace
+from shaketable.suites.mutants.defining import defect, replace, replace_item
 
 BUDGET, GROW, LIVE, SAMPLES = "failure-budget", "grow-back", "liveness", "sample-accounting"
 
@@ -121,3 +121,49 @@ def told_with_the_first_rank(callback: Any) -> None:
         return on_report
 
     replace(callback.Calling, "on_report", make)
+
+
+@defect(
+    "controller.core", tests="runtime/test_controller.py::test_nodes_that_went_with_the_cluster_are_charged_to_nobody"
+)
+def nodes_of_a_lost_cluster_charged(core: Any) -> None:
+    """the nodes that go when Ray has no head any more are charged"""
+
+    def make(original: Any) -> Any:
+        return lambda m, event: None if event.detail and m.state is core.STOPPING else original(m, event)
+
+    replace_item(core.HANDLERS, core.ev.Interrupted, make)
+
+
+@defect(
+    "driver.executor",
+    tests="runtime/test_executor.py::test_nodes_that_go_while_the_head_has_been_away_for_long_are_"
+    "the_cluster_that_is_lost",
+)
+def silent_head_not_looked_for(executor: Any) -> None:
+    """nodes that go are taken for lost ones, however long Ray has not answered"""
+    replace(executor.Executor, "_explain_silence", lambda original: lambda self: None)
+
+
+@defect(
+    "driver.executor",
+    tests="runtime/test_executor.py::test_a_driver_whose_cluster_is_gone_ends_as_interrupted_before_ray_ends_it",
+)
+def cluster_without_a_head_waited_for(executor: Any) -> None:
+    """a driver whose Ray cluster has no head goes on until Ray ends its process"""
+
+    def make(original: Any) -> Any:
+        def beat(self: Any, now: float) -> None:
+            self._gone = True
+            original(self, now)
+            self._gone = False
+
+        return beat
+
+    replace(executor.Executor, "_beat", make)
+
+
+@defect("driver.ray_placement", tests="runtime/test_executor.py::test_what_waits_is_given_back_before_what_is_had")
+def what_is_had_given_back_first(ray_placement: Any) -> None:
+    """places are given back in the order in which they were asked for"""
+    replace(ray_placement.RayPlacement, "_units", lambda original: lambda self: list(self._leases))
