@@ -15,7 +15,7 @@ from typing import Protocol
 
 from shaketable.clusters.attached.cluster import AttachedCluster
 from shaketable.clusters.kuberay.kubernetes import SeenPod
-from shaketable.clusters.kuberay.manifests import groups_of, head_address, workers_of
+from shaketable.clusters.kuberay.manifests import groups_of, workers_of
 from shaketable.clusters.protocol import TIER_LABEL, ClusterError, Node, NodeState, PodActs, Shape, Unsupported
 from shaketable.clusters.view import ListedNode
 
@@ -40,7 +40,7 @@ class Pods(Protocol):
 
 
 class KubeRayCluster(AttachedCluster):
-    """`name` is that of the RayCluster, which is up. `join`: has this pod be a node of it, of a new head too. `acts`:
+    """`name` is that of the RayCluster, which is up at `address`. `join`: has this pod be a node of it, of a new head too. `acts`:
     what can be done to its pods beside what any cluster can do to its nodes."""
 
     kind = "kuberay"
@@ -49,6 +49,7 @@ class KubeRayCluster(AttachedCluster):
         self,
         kubernetes: Pods,
         name: str,
+        address: str,
         shape: Shape,
         join: Callable[[], None],
         acts: Callable[[KubeRayCluster], PodActs],
@@ -60,7 +61,7 @@ class KubeRayCluster(AttachedCluster):
         self._entering = threading.RLock()
         self._join, self._headless = join, False
         self._left: set[int] = set()
-        super().__init__(head_address(name), shape)
+        super().__init__(address, shape)
         self.pods = acts(self)
 
     # -- nodes

@@ -29,6 +29,7 @@ RAY = "ray"
 GRACE_S, DRAIN_S = 30, 25
 MOST_REPLICAS = 32
 GCS_PORT, RAYLET_PORT = 6379, 6380
+DOMAIN = "cluster.local"
 STARTED_WITHIN_S = 240
 KEEPER = "shaketable.clusters.kuberay.keeper"
 Document = dict[str, Any]
@@ -73,9 +74,10 @@ def workers_of(cluster: str) -> dict[str, str]:
     return {"ray.io/cluster": cluster, "ray.io/node-type": "worker"}
 
 
-def head_address(cluster: str) -> str:
-    """Of whichever pod is the head now, by the service that KubeRay makes for it."""
-    return f"{cluster}-head-svc:{GCS_PORT}"
+def head_address(cluster: str, namespace: str) -> str:
+    """Of whichever pod is the head now, by the service that KubeRay makes for it, and by its whole name, as KubeRay has
+    it: for a short one gRPC asks other domains too, and waits ten seconds for servers that are none of the cluster's."""
+    return f"{cluster}-head-svc.{namespace}.svc.{DOMAIN}:{GCS_PORT}"
 
 
 def groups_of(shape: Shape) -> tuple[Group, ...]:

@@ -66,7 +66,7 @@ class KubeRayPool:
                 "KubeRay makes slices as a whole, and the experiment begins with another; use cluster: local"
             )
         ray = self._ready(shape)
-        with KubeRayCluster(self._kubernetes, ray.name, shape, ray.join, self._acts(ray.name)) as cluster:
+        with KubeRayCluster(self._kubernetes, ray.name, ray.address, shape, ray.join, self._acts(ray.name)) as cluster:
             yield cluster
 
     def _acts(self, name: str) -> Callable[[KubeRayCluster], PodActs]:
@@ -115,7 +115,7 @@ class _RayCluster:
     def __init__(self, kubernetes: Kubernetes, name: str, groups: tuple[Group, ...]) -> None:
         self._kubernetes, self.name = kubernetes, name
         self.kinds = kinds_of(groups)
-        self.address, self._joined, self.used = head_address(name), 0, False
+        self.address, self._joined, self.used = head_address(name, kubernetes.namespace), 0, False
         self._directory = Path(tempfile.mkdtemp(prefix="shk-"))
 
     def make_ready(self, shape: Shape, within_s: float) -> None:
