@@ -25,7 +25,7 @@ from shaketable.clusters.protocol import ClusterError
 from shaketable.clusters.watchdog import Watchdog
 
 # the user's or CI's say
-NODE_IMAGE, KUBERAY = "SHAKETABLE_KIND_NODE_IMAGE", "SHAKETABLE_KUBERAY"
+NODE_IMAGE, KUBERAY = "SHAKETABLE_KIND_NODE_IMAGE", "SHAKETABLE_KUBERAY_MANIFEST"
 WORKERS = 3
 CREATED_WITHIN_S, NODES_READY_WITHIN_S = 300.0, 180.0
 LOADED_WITHIN_S, KUBERAY_WITHIN_S = 420.0, 180.0
@@ -116,6 +116,7 @@ class KindCluster:
         self._wait(NODES_READY_WITHIN_S, "condition=Ready", "node", "--all")
         self._load(self._image)
         self._install()
+        self._wait_for_system()
 
     def _take(self) -> None:
         self._say(f"kind cluster {self.name} is there: it is used, and stays")
@@ -144,6 +145,16 @@ class KindCluster:
         self._run(KUBERAY_WITHIN_S, "kubectl", "apply", "--server-side", "--filename", self._manifest)
         self._wait(KUBERAY_WITHIN_S, "condition=Established", "crd", "--all")
         self._wait(KUBERAY_WITHIN_S, "condition=Available", "deployment", "--all", "--all-namespaces")
+
+    def _wait_for_system(self) -> None:
+        """Where a kube-proxy does not run, services go astray, the API server's first."""
+        try:
+            self._wait(NODES_READY_WITHIN_S, "condition=Ready", "pod", "--all", "--namespace=kube-system")
+        except ClusterError as error:
+            raise ClusterError(
+                f"pods of kube-system do not run: {error}. With several clusters on a machine,"
+                " fs.inotify.max_user_instances may be too small (sysctl): 1024 is enough"
+            ) from error
 
     def _wait(self, within_s: float, condition: str, *what: str) -> None:
         self._run(

@@ -153,7 +153,8 @@ def test_the_cluster_of_a_killed_harness_is_deleted(asked: Path, when: str) -> N
 
 def test_without_a_manifest_of_kuberay_nothing_is_made(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(kind.KUBERAY)
-    with pytest.raises(ClusterError, match="SHAKETABLE_KUBERAY is to name a manifest"), KindCluster("x", "i", print):
+    refused = pytest.raises(ClusterError, match="SHAKETABLE_KUBERAY_MANIFEST is to name a manifest")
+    with refused, KindCluster("x", "i", print):
         pytest.fail("it is not there")
     assert "create" not in asked.read_text()
 
@@ -210,6 +211,6 @@ def test_a_stage_that_was_built_is_skipped_and_a_failed_one_shows_its_last_lines
 
 
 def test_published_images_are_used_only_where_the_manifest_has_been_named(asked: Path) -> None:
-    named = {"SHAKETABLE_KUBERAY": "kuberay.yaml"}
+    named = {"SHAKETABLE_KUBERAY_MANIFEST": "kuberay.yaml"}
     assert published.usable(named) and not published.usable({})
     assert not published.usable({**named, "SHAKETABLE_KIND_NODE_IMAGE": "node:1"})

@@ -46,20 +46,22 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("what", choices=["run", "build", "up", "down", "why-not"])
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="after run --: those of `shaketable run`")
     given = parser.parse_args(arguments)
+    # whether argparse leaves it there depends on Python's version
+    passed_on = given.arguments[given.arguments[:1] == ["--"] :]
     here, why = setting(os.environ), prerequisites.why_not()
     pulled = published.usable(os.environ) if given.what != "down" else False
     if given.what == "why-not":
         print("" if pulled else why)
         return 0
     if pulled:
-        return published.main(given.what, given.arguments[1:])
+        return published.main(given.what, passed_on)
     if why:
         print(f"Error: {why}", file=sys.stderr)
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
     try:
-        return {"run": run, "build": only_build, "up": up, "down": down}[given.what](here, given.arguments[1:])
+        return {"run": run, "build": only_build, "up": up, "down": down}[given.what](here, passed_on)
     except BuildFailed as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2

@@ -1,11 +1,16 @@
 #!/bin/bash
 # engine.sh up|down: the container engine that DOCKER_HOST names, or else a dockerd of our own below $KIND_HOME, and the network
 # $NETWORK for the nodes with a guard: nothing that is forwarded from it leaves the machine, whatever kube-proxy does.
-# Our own dockerd leaves the machine's firewall and its forwarding as they are; so there is nothing to restore besides.
+# Our own dockerd leaves the machine's firewall and its forwarding as they are. What is changed of the machine besides is how
+# many users of inotify there may be: with 128 the kube-proxy of a second cluster finds "too many open files", and service
+# traffic goes astray. `down` sets it to what it was.
 set -euo pipefail
 pidfile=$KIND_HOME/dockerd.pid
 inside=(-i "$BRIDGE" -o "$BRIDGE" -j ACCEPT)
 guard=(-i "$BRIDGE" ! -o "$BRIDGE" -m conntrack --ctstate NEW -j REJECT)
+
+inotify=/proc/sys/fs/inotify/max_user_instances
+inotify_found=$KIND_HOME/inotify-instances
 
 answers() { docker version >/dev/null 2>&1; }
 until_() { # SECONDS WHAT COMMAND...
@@ -45,6 +50,10 @@ up)
         docker network create -d bridge -o com.docker.network.bridge.name="$BRIDGE" "$NETWORK" >/dev/null
     rule -I "${inside[@]}"
     rule -I "${guard[@]}"
+    if [ "$(cat $inotify)" -lt 1024 ]; then
+        cat $inotify >"$inotify_found"
+        echo 1024 >$inotify
+    fi
     ;;
 down)
     if answers; then
@@ -56,6 +65,10 @@ down)
     fi
     rule -D "${inside[@]}"
     rule -D "${guard[@]}"
+    if [ -f "$inotify_found" ]; then
+        cat "$inotify_found" >$inotify
+        rm "$inotify_found"
+    fi
     if [ "$OWN_ENGINE" = 1 ] && [ -f "$pidfile" ]; then
         pid=$(cat "$pidfile")
         kill "$pid" 2>/dev/null || true

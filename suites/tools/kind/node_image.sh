@@ -20,4 +20,3 @@ STOPSIGNAL SIGRTMIN+3
 ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]
 D
 docker rmi shaketable/kind-rootfs >/dev/null
-[ "$OWN_ENGINE" = 0 ] || docker image prune -f >/dev/null

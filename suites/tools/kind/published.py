@@ -1,5 +1,5 @@
 """Where images can be pulled, an engine runs and `kind` is there: then only the pods' image is made here, with the
-checkout in it. SHAKETABLE_KUBERAY names the manifest of KubeRay, such as `helm template` prints it.
+checkout in it. SHAKETABLE_KUBERAY_MANIFEST names the manifest of KubeRay, such as `helm template` prints it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def base() -> str:
 
 def usable(environ: Mapping[str, str]) -> bool:
     """Tried out, but only where the rest has been said: a pull that nobody answers takes long."""
-    said = environ.get("SHAKETABLE_KUBERAY") and not environ.get("SHAKETABLE_KIND_NODE_IMAGE")
+    said = environ.get("SHAKETABLE_KUBERAY_MANIFEST") and not environ.get("SHAKETABLE_KIND_NODE_IMAGE")
     if not said or not all(shutil.which(name) for name in ("kind", "kubectl", "docker")):
         return False
     return _works("docker", "version", within_s=ANSWERS_S) and _works("docker", "pull", base(), within_s=PULLED_S)

@@ -18,4 +18,3 @@ chmod 755 "$tmp/opt/venv/bin/shaketable"
 printf 'FROM %s\nCOPY opt /opt\n' "$RAY_BASE" >"$tmp/Dockerfile"
 printf 'checkout\n' >"$tmp/.dockerignore"
 DOCKER_BUILDKIT=0 docker build -q -t "$RAY_IMAGE" --label "$KEY_LABEL=$KEY" "$tmp"
-[ "$OWN_ENGINE" = 0 ] || docker image prune -f >/dev/null

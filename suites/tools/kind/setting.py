@@ -48,7 +48,7 @@ class Setting:
             "DOCKER_HOST": self.engine or f"unix://{self.home}/docker.sock",
             "KIND_EXPERIMENTAL_DOCKER_NETWORK": NETWORK,
             "SHAKETABLE_KIND_NODE_IMAGE": NODE_IMAGE,
-            "SHAKETABLE_KUBERAY": str(self.manifest),
+            "SHAKETABLE_KUBERAY_MANIFEST": str(self.manifest),
             "PATH": path if str(self.bin) in path.split(":") else f"{self.bin}:{path}",
         }
 

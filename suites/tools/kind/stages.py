@@ -102,6 +102,7 @@ def build(setting: Setting, stage: Stage, environment: dict[str, str], say: Call
     if built(setting, stage, environment):
         say(f"{stage.name:<12} built before")
         return
+    before = _image_id(stage, environment)
     began_s, log = time.monotonic(), setting.home / "log" / f"{Path(stage.script).stem}.log"
     say(f"{stage.name:<12} ...")
     with log.open("w") as out:
@@ -113,6 +114,9 @@ def build(setting: Setting, stage: Stage, environment: dict[str, str], say: Call
         last = "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-8:])
         raise BuildFailed(f"{stage.name}: {stage.script} ended with {code}; {log} has all of it:\n{last}")
     _key_file(setting, stage).write_text(stage.key)
+    if before and before != _image_id(stage, environment):
+        # nobody can name it any more; what still runs from it, or was made of it, keeps it
+        subprocess.run(["docker", "rmi", before], env=environment, capture_output=True, check=False)
     say(f"{stage.name:<12} {time.monotonic() - began_s:.0f} s")
 
 
@@ -125,6 +129,12 @@ def built(setting: Setting, stage: Stage, environment: dict[str, str]) -> bool:
         return file.exists() and file.read_text() == stage.key
     labelled = ["docker", "image", "inspect", "--format", f'{{{{index .Config.Labels "{KEY_LABEL}"}}}}', stage.image]
     return subprocess.run(labelled, env=environment, capture_output=True, text=True).stdout.strip() == stage.key
+
+
+def _image_id(stage: Stage, environment: dict[str, str]) -> str:
+    """Empty: there is none."""
+    asked = ["docker", "image", "inspect", "--format", "{{.Id}}", stage.image]
+    return subprocess.run(asked, env=environment, capture_output=True, text=True).stdout.strip() if stage.image else ""
 
 
 def _key_file(setting: Setting, stage: Stage) -> Path:
