@@ -20,7 +20,7 @@ from types import FrameType
 from shaketable.clusters.marked import MARK
 from shaketable.clusters.watchdog import Watchdog
 from shaketable.suites.tools.kind import prerequisites, published
-from shaketable.suites.tools.kind.setting import HERE, HOME, RAY_IMAGE, Setting, setting
+from shaketable.suites.tools.kind.setting import HERE, HOME, NETWORK, RAY_IMAGE, Setting, setting
 from shaketable.suites.tools.kind.stages import BuildFailed, alone, build, environment, stages, to_stderr
 
 EXAMPLES = f"""examples:
@@ -94,18 +94,23 @@ def down(here: Setting, arguments: list[str]) -> int:
 
 
 def only_build(here: Setting, arguments: list[str]) -> int:
+    stays = _is_up(here)
     try:
         _up(here)
     finally:
-        _down_for_good(here)
+        if not stays:
+            _down_for_good(here)
     return 0
 
 
 def run(here: Setting, arguments: list[str]) -> int:
-    """A watchdog does the last part, should this process be killed."""
+    """What `up` has started stays. A watchdog stops the rest, should this process be killed."""
+    mark = f"kind-{uuid.uuid4().hex[:10]}:"
+    if _is_up(here):
+        _up(here)
+        return _shaketable(here, arguments, mark)
     with tempfile.TemporaryDirectory(prefix="shaketable-kind-") as folder:
-        last_act = ["env", *_said(here.for_scripts), "bash", str(HERE / "engine.sh"), "down"]
-        mark = f"kind-{uuid.uuid4().hex[:10]}:"
+        last_act = ["env", f"{HOME}={here.home}", sys.executable, "-m", "shaketable.suites.tools.kind", "down"]
         watchdog = Watchdog(mark, Path(folder) / "nothing", last_act)
         try:
             _up(here)
@@ -117,8 +122,9 @@ def run(here: Setting, arguments: list[str]) -> int:
                 watchdog.close()
 
 
-def _said(environment: dict[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in environment.items() if name.isidentifier()]
+def _is_up(here: Setting) -> bool:
+    asked = ["docker", "network", "inspect", NETWORK]
+    return not subprocess.run(asked, env=here.for_scripts, capture_output=True, check=False).returncode
 
 
 def _shaketable(here: Setting, arguments: list[str], mark: str) -> int:

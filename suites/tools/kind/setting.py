@@ -74,9 +74,8 @@ class Setting:
             "OPERATOR_IMAGE": OPERATOR_IMAGE,
             "RAY_IMAGE": RAY_IMAGE,
             "RAY_BASE": "shaketable/ray-base:dev",
-            "OWN_ENGINE": "" if self.engine else "1",
+            "OWN_ENGINE": "0" if self.engine else "1",
         }
-        names["OWN_ENGINE"] = names["OWN_ENGINE"] or "0"
         given = {name: value for name, value in os.environ.items() if name not in FOREIGN}
         return {**given, **VERSIONS, **self.for_users, **names, **{name: str(path) for name, path in ours.items()}}
 
