@@ -22,7 +22,7 @@ from shaketable.clusters.kind import cluster as kind
 from shaketable.clusters.kind.cluster import KindCluster
 from shaketable.clusters.protocol import ClusterError
 from shaketable.suites.gate import on_pods, runner
-from shaketable.suites.gate.catalogue import UsageError
+from shaketable.suites.gate.catalogue import UsageError, select, suited
 from shaketable.suites.tools.kind import prerequisites, published, stages
 from shaketable.suites.tools.kind.setting import Setting, setting
 
@@ -87,6 +87,13 @@ def test_kind_needs_an_image_too(tmp_path: Path) -> None:
     request = runner.Request(("worker-crash",), variables={"cluster": "kind"}, results=tmp_path / "results")
     with pytest.raises(UsageError, match="--cluster kind needs --image NAME"):
         runner.run(request, io.StringIO())
+
+
+def test_the_gate_on_pods_leaves_out_what_begins_with_half_a_slice() -> None:
+    entries, notes = suited(select([]), {"cluster": "kind:x"})
+    assert "slice-host-by-host" not in {entry.name for entry in entries}
+    assert any("slice-host-by-host: they begin with half a slice" in note for note in notes)
+    assert "slice-host-by-host" in {entry.name for entry in suited(select([]), {"cluster": "local"})[0]}
 
 
 def test_a_lost_node_is_seen_soon_whichever_version_of_kubeadm_it_is() -> None:

@@ -30,7 +30,7 @@ EXAMPLES = f"""examples:
   shaketable run worker-crash --cluster kind --image {RAY_IMAGE}
   python -m shaketable.suites.tools.kind down
 
-{HOME} says where the cache is (9 GB), by default ~/.cache/shaketable/kind. DOCKER_HOST names an engine that is there
+{HOME} says where the cache is (12 GB), by default ~/.cache/shaketable/kind. DOCKER_HOST names an engine that is there
 already; it is neither started nor stopped then."""
 # the clusters, the engine's containers, and the engine
 DOWN_S = 120.0
