@@ -40,6 +40,8 @@ Trigger = dict[str, Any]
 ATTACH = "attach"
 # cluster: kuberay, kuberay:CONTEXT, kuberay:CONTEXT/NAMESPACE
 KUBERAY = "kuberay"
+# cluster: kind, kind:NAME
+KIND = "kind"
 CONTAINERS = "containers"
 
 
@@ -118,7 +120,7 @@ class Configuration:
     @property
     def on_pods(self) -> bool:
         """The nodes are pods that KubeRay makes for the run."""
-        return self.cluster.partition(":")[0] == KUBERAY
+        return self.cluster.partition(":")[0] in (KUBERAY, KIND)
 
     @property
     def on_containers(self) -> bool:

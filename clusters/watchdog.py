@@ -22,7 +22,8 @@ from shaketable.clusters import marked
 from shaketable.clusters.protocol import ClusterError
 
 LOOK_FOR_PARENT_S = 1.0
-LAST_ACT_S = 60.0
+# a cluster of kind is four containers, and more in each
+LAST_ACT_S = 120.0
 END_S = 30.0 + LAST_ACT_S
 READY = b"ready\n"
 
@@ -64,7 +65,8 @@ def _environment() -> dict[str, str]:
 
     root = str(Path(next(iter(shaketable.__path__))).parent)
     # and what a command needs that talks to a container engine
-    engine = {name: value for name, value in os.environ.items() if name.startswith("DOCKER_") or name == "HOME"}
+    wanted = ("DOCKER_", "KIND_")
+    engine = {name: value for name, value in os.environ.items() if name.startswith(wanted) or name == "HOME"}
     return {**engine, "PYTHONPATH": root, "PATH": os.environ.get("PATH", "")}
 
 

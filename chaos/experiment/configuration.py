@@ -20,7 +20,7 @@ from shaketable.chaos.exact import ExactConfig
 from shaketable.chaos.experiment import documents
 from shaketable.chaos.experiment.job_lookup import check_job
 from shaketable.chaos.job_kinds import is_bundled, is_command
-from shaketable.chaos.plan import ATTACH, KUBERAY, OWN_JOB_KEYS, Configuration, Expect
+from shaketable.chaos.plan import ATTACH, KIND, KUBERAY, OWN_JOB_KEYS, Configuration, Expect
 from shaketable.clusters.protocol import AUTO
 
 # a variable may set these in a file that does not name them
@@ -34,6 +34,8 @@ _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
 _ATTACHED = re.compile(rf"{ATTACH}:({AUTO}|[\w.-]+:\d{{1,5}})")
 # a context may be called nearly anything; a namespace is a DNS label
 _ON_PODS = re.compile(rf"{KUBERAY}(:[^/\s]*(/[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?)?)?")
+# a cluster's name is the beginning of its nodes' names, which are those of containers and of hosts
+_ON_KIND = re.compile(rf"{KIND}(:[a-z0-9]([a-z0-9.-]{{0,48}}[a-z0-9])?)?")
 
 
 def configuration(values: Mapping[str, Any], where: str = "configuration") -> Configuration:
@@ -108,6 +110,11 @@ def _check_cluster(cluster: str, where: str) -> None:
             raise ExperimentError(
                 f"{where}: {cluster!r}: write kuberay, kuberay:CONTEXT or kuberay:CONTEXT/NAMESPACE (`kubectl config"
                 " get-contexts`)"
+            )
+    elif cluster.partition(":")[0] == KIND:
+        if not _ON_KIND.fullmatch(cluster):
+            raise ExperimentError(
+                f"{where}: {cluster!r}: write kind or kind:NAME, with small letters, digits and - (`kind get clusters`)"
             )
     elif cluster not in CLUSTERS:
         raise ExperimentError(f"{where}: {cluster!r} is not known; {nearest(cluster, CLUSTERS)}")

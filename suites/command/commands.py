@@ -161,6 +161,7 @@ shaketable run --fail-fast --quiet                          stop at the first re
 shaketable run my-experiment.yaml --var nodes=4             your file, with one key overridden
 shaketable run worker-crash --subject ray-train             the same experiment against Ray Train
 shaketable run worker-crash --cluster attach:10.0.0.1:6379  on a Ray cluster that is already running
+shaketable run worker-crash --cluster kind --image IMAGE    on a kind cluster that is made for the run
 shaketable run partition-worker --cluster containers        on containers, each a machine with a network of its own
 shaketable run --repeat 5 --jobs 1 --compare-with old-results --max-slower 2x
 shaketable run worker-crash --mutant resume-from-scratch    is a broken runtime caught?
@@ -189,14 +190,14 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Where to run: local, processes, simulated, containers, kuberay, or attach:ADDRESS (of Ray).",
+            help="Where to run: local, processes, simulated, containers, kuberay, kind, or attach:ADDRESS (of Ray).",
         ),
     ] = None,
     image: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Image of the nodes; for --cluster kuberay with your job in it. Default for --cluster containers: what"
+            help="Image of the nodes; for kuberay and kind with your job in it. Default for --cluster containers: what"
             " `image build` made.",
         ),
     ] = None,

@@ -15,6 +15,7 @@ from typing import Any
 
 from shaketable.chaos.errors import ChaosError, ExperimentError
 from shaketable.chaos.experiment import documents
+from shaketable.chaos.plan import KIND, KUBERAY
 from shaketable.clusters.processes import networks
 
 FOLDER = Path(__file__).parents[1] / "experiments"
@@ -125,6 +126,11 @@ def suited(entries: Sequence[Entry], variables: Mapping[str, str]) -> tuple[list
     if alone and (lacking := networks.why_not()):
         notes.append(f"skipped {', '.join(entry.name for entry in alone)}: {lacking}")
         entries = [entry for entry in entries if entry not in alone]
+    pods = [e for e in entries if e.value("cluster", variables).partition(":")[0] in (KUBERAY, KIND)]
+    if halves := [entry for entry in pods if "half" in entry.value("slices", variables)]:
+        why = "they begin with half a slice, and KubeRay makes slices as a whole"
+        notes.append(f"skipped {', '.join(entry.name for entry in halves)}: {why}")
+        entries = [entry for entry in entries if entry not in halves]
     return list(entries), notes
 
 

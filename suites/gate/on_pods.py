@@ -1,4 +1,5 @@
 """`shaketable run --cluster kuberay`: the same command in a driver's pod, on the Kubernetes that the kubeconfig names.
+`--cluster kind`: the same, on one of this machine that is made for it.
 
 What it prints comes out here as it is printed, and the result folder is fetched when it is over; the histories in it
 can be judged again here. All that is made there is deleted before this returns.
@@ -7,13 +8,15 @@ can be judged again here. All that is made there is deleted before this returns.
 from __future__ import annotations
 
 import codecs
+import functools
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from shaketable.chaos.plan import KUBERAY
+from shaketable.chaos.plan import KIND, KUBERAY
 from shaketable.clusters.kuberay.manifests import ENV
 from shaketable.clusters.protocol import ClusterError
 from shaketable.reports.results import Run
@@ -22,13 +25,14 @@ from shaketable.suites.gate.execution import Trial
 from shaketable.suites.gate.outputs import read_run
 
 THERE, FILES = "/tmp/shaketable/results", "/tmp/shaketable/experiments"
+KIND_NAME = "shaketable"
 COMMAND = ("python", "-m", "shaketable.suites.command.cli", "run")
 
 
 def cluster_of(trials: Iterable[Trial]) -> str:
     """Where all of them run, if that is on pods; empty: none does. Raises UsageError for a mixture."""
     asked = {trial.configuration.cluster for trial in trials}
-    on_pods = {cluster for cluster in asked if cluster.partition(":")[0] == KUBERAY}
+    on_pods = {cluster for cluster in asked if cluster.partition(":")[0] in (KUBERAY, KIND)}
     if on_pods and len(asked) > 1:
         raise UsageError(f"these experiments run on {', '.join(sorted(asked))}: give --cluster, or run them apart")
     return next(iter(on_pods), "")
@@ -71,13 +75,11 @@ def run(cluster: str, image: str, arguments: Sequence[str], names: Sequence[str]
         from shaketable.clusters.kuberay.visit import Visit
     except ImportError as error:
         raise UsageError(f"{error.name} is not installed: pip install 'shaketable[kubernetes]'") from None
-    _, _, place = cluster.partition(":")
-    context, _, namespace = place.partition("/")
     files = {name: Path(name) for name in names if Path(name).is_file()}
     there = {name: f"{FILES}/{number}-{path.name}" for number, (name, path) in enumerate(files.items())}
     command = [*COMMAND, *(there.get(name, name) for name in names), *arguments, "--results", THERE, "--jobs", "1"]
     try:
-        with Visit(context, namespace, image) as visit:
+        with _kubernetes(cluster, image, out) as (context, namespace), Visit(context, namespace, image) as visit:
             if files:
                 visit.bring({there[name]: path for name, path in files.items()})
             try:
@@ -90,6 +92,20 @@ def run(cluster: str, image: str, arguments: Sequence[str], names: Sequence[str]
     return read_run(folder / "results.json")
 
 
+@contextmanager
+def _kubernetes(cluster: str, image: str, out: TextIO) -> Iterator[tuple[str, str]]:
+    """Which context and which namespace; empty: the current one, and one that is made. Raises ClusterError."""
+    kind, _, place = cluster.partition(":")
+    if kind == KUBERAY:
+        context, _, namespace = place.partition("/")
+        yield context, namespace
+        return
+    from shaketable.clusters.kind.cluster import KindCluster
+
+    with KindCluster(place or KIND_NAME, image, functools.partial(print, file=out, flush=True)):
+        yield "", ""
+
+
 def arguments_of(
     variables: Mapping[str, str],
     *,
@@ -100,7 +116,9 @@ def arguments_of(
     repeat: int,
     flags: Sequence[str],
 ) -> list[str]:
-    """As the command line of the pod's command."""
+    """As the command line of the pod's command, which knows of no kind."""
+    if variables.get("cluster", "").partition(":")[0] == KIND:
+        variables = {**variables, "cluster": KUBERAY}
     said = [word for key, value in variables.items() for word in ("--var", f"{key}={value}")]
     said += [word for tag in tags for word in ("--tag", tag)]
     said += ["--all"] if everything else []
