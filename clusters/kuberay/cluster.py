@@ -40,8 +40,8 @@ class Pods(Protocol):
 
 
 class KubeRayCluster(AttachedCluster):
-    """`name` is that of the RayCluster, which is up at `address`. `join`: has this pod be a node of it, of a new head too. `acts`:
-    what can be done to its pods beside what any cluster can do to its nodes."""
+    """`name` is that of the RayCluster, which is up at `address`. `join`: has this pod be a node of it, of a new head
+    too. `acts`: what can be done to its pods beside what any cluster can do to its nodes."""
 
     kind = "kuberay"
 

@@ -75,8 +75,8 @@ def workers_of(cluster: str) -> dict[str, str]:
 
 
 def head_address(cluster: str, namespace: str) -> str:
-    """Of whichever pod is the head now, by the service that KubeRay makes for it, and by its whole name, as KubeRay has
-    it: for a short one gRPC asks other domains too, and waits ten seconds for servers that are none of the cluster's."""
+    """Of whichever pod is the head now: the service that KubeRay makes for it, by its whole name. For a short one gRPC
+    asks other domains too, and waits ten seconds for servers that are none of the cluster's."""
     return f"{cluster}-head-svc.{namespace}.svc.{DOMAIN}:{GCS_PORT}"
 
 
