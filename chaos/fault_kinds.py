@@ -36,6 +36,7 @@ class FaultKind(Protocol):
     charged_to: Account | None
     causes: tuple[Cause, ...]
     makes_good: Loss
+    ends_with: tuple[int, ...]
 
 
 class Unknown:
@@ -46,6 +47,7 @@ class Unknown:
     charged_to: Account | None = None
     causes: tuple[Cause, ...] = ()
     makes_good: Loss = "nothing"
+    ends_with: tuple[int, ...] = ()
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -86,6 +86,8 @@ class Configuration:
     slices: Annotated[tuple[SliceState, ...], Meta(description="a list such as [whole, half]")] = ()
     # What nodes are started from where they are containers; empty: what `shaketable image build` has made.
     image: str = ""
+    # Where the head keeps what it knows, so that another one knows it too (GCS fault tolerance). On pods.
+    gcs_storage: Literal["memory", "redis"] = "memory"
     # What only a job of one's own needs. A file that does not name these may still be given them on the command line.
     # Where a command runs, and where a function is imported from besides what is installed.
     cwd: str = ""

@@ -47,12 +47,14 @@ TIER_LABEL = "tier"
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What is started: `nodes` worker nodes, each with `cpus_per_node` CPUs (one worker asks for one CPU), or the hosts
-    of TPU `slices` in their stead. `tiers`: the tier of each node, for which it has a label; empty: there are none."""
+    of TPU `slices` in their stead. `tiers`: the tier of each node, for which it has a label; empty: there are none.
+    `redis`: the head keeps what it knows there, so that another one knows it too."""
 
     nodes: int
     cpus_per_node: int = 1
     slices: Slices | None = None
     tiers: tuple[str, ...] = ()
+    redis: bool = False
 
     @property
     def plain(self) -> bool:
@@ -125,6 +127,10 @@ class PodActs(Protocol):
         ...
 
     def delete_head(self) -> None: ...
+
+    def wait_for_head(self) -> None:
+        """Where one was deleted, until there is another and the harness has joined it."""
+        ...
 
     def head_replaced(self) -> str:
         """Which one is gone, once there is another and the harness has joined it; empty: not yet. It may wait."""

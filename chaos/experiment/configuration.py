@@ -24,7 +24,7 @@ from shaketable.chaos.plan import ATTACH, KIND, KUBERAY, OWN_JOB_KEYS, Configura
 from shaketable.clusters.protocol import AUTO
 
 # a variable may set these in a file that does not name them
-OPTIONAL = (*OWN_JOB_KEYS, "image")
+OPTIONAL = (*OWN_JOB_KEYS, "image", "gcs_storage")
 HINTS = fields_of(Configuration)
 CLUSTERS = ("containers", "local", "processes", "simulated")
 # of this machine; in simulation there may be more

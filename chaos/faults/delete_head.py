@@ -13,6 +13,8 @@ class DeleteHead(Fault):
 
     name, target_kind, loss, manner, needs = "delete_head", "driver", "driver", "interrupted", "driver"
     apart, on_pods = "pods", True
+    # Ray aborts a process that finds another cluster at the address of its own ("WrongClusterID"), or none for a minute
+    ends_with = (134, 1)
     observe_within_s = 180.0
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:

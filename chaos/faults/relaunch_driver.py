@@ -21,6 +21,8 @@ class RelaunchDriver(Fault):
         self._pid: int | None = None
 
     def inject(self, scene: Scene, hit: ResolvedTarget) -> None:
+        if scene.cluster.pods is not None:
+            scene.cluster.pods.wait_for_head()
         self._pid = scene.drivers.start(self.changed)
 
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:

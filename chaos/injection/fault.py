@@ -45,6 +45,9 @@ class Fault(ABC):
     # the run, which may have needed it.
     makes_good: ClassVar[Loss] = "nothing"
 
+    # The exit codes of a driver that somebody else ends because of it, so that fit() may say nothing.
+    ends_with: ClassVar[tuple[int, ...]] = ()
+
     # ---- where it can be had
 
     # It asks nothing of the cluster but what Ray itself can do, so it can be had on one that is there already.

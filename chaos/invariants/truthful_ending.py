@@ -81,8 +81,9 @@ def _took_over(history: History, life: DriverLife) -> bool:
 
 
 def _asked_to_go(history: History, code: int) -> bool:
-    asked = any(interrupts(event.name) for event in history.all(FaultInjected))
-    return asked and code in CODES["interrupted"]
+    faults = [event.name for event in history.all(FaultInjected)]
+    asked = any(map(interrupts, faults))
+    return (asked and code in CODES["interrupted"]) or any(code in kind_of(name).ends_with for name in faults)
 
 
 def _asked_after(history: History, life: DriverLife, said: RunEnded, code: int) -> bool:

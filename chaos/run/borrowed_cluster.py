@@ -71,11 +71,12 @@ def readable(cwd: str) -> tuple[str, ...]:
 
 def shape_of(configuration: Configuration) -> Shape:
     """With slices: all whole where it does not say what they are."""
+    redis = configuration.gcs_storage == "redis"
     if not configuration.topology:
         numbers = range(1, configuration.nodes + 1) if configuration.tiers else ()
-        return Shape(configuration.nodes, tiers=tuple(tier_of(configuration.tiers, n) for n in numbers))
+        return Shape(configuration.nodes, tiers=tuple(tier_of(configuration.tiers, n) for n in numbers), redis=redis)
     whole: SliceState = "whole"
     states = configuration.slices or (whole,) * (configuration.nodes // configuration.hosts_per_slice)
     generation = configuration.accelerator_type.lower().removeprefix("tpu-")
     slices = Slices(generation, configuration.topology, configuration.chips_per_host, states)
-    return Shape(configuration.nodes, slices=slices)
+    return Shape(configuration.nodes, slices=slices, redis=redis)

@@ -63,6 +63,8 @@ def out_of_reach(plan: Plan) -> Iterator[str]:
     address = plan.configuration.attach
     if plan.configuration.on_pods:
         yield from _not_on_pods(plan)
+    elif plan.configuration.gcs_storage != "memory":
+        yield f"gcs_storage: {plan.configuration.gcs_storage} needs nodes that are pods: use cluster: kuberay"
     if plan.configuration.on_containers:
         yield from _not_on_containers(plan.configuration)
     if address and plan.configuration.storage == "disk":

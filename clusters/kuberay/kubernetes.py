@@ -20,7 +20,7 @@ from lightkube.models.core_v1 import Pod as PodModel
 from lightkube.models.meta_v1 import DeleteOptions, ObjectMeta, Preconditions
 from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Event, Namespace, Pod, ResourceQuota
+from lightkube.resources.core_v1 import Event, Namespace, Pod, ResourceQuota, Service
 from lightkube.resources.core_v1 import Node as Machine
 from lightkube.types import CascadeType, PatchType
 
@@ -196,6 +196,10 @@ class Kubernetes:
             self.client.patch(
                 Pod, name, {"metadata": {"labels": labels}}, namespace=self.namespace, patch_type=PatchType.MERGE
             )
+
+    def end_service(self, name: str) -> None:
+        with _gone_already(f"delete the service {name}"):
+            self.client.delete(Service, name, namespace=self.namespace)
 
     def end_quota(self, name: str) -> None:
         with _gone_already(f"delete the quota {name}"):

@@ -30,6 +30,8 @@ GRACE_S, DRAIN_S = 30, 25
 MOST_REPLICAS = 32
 GCS_PORT, RAYLET_PORT = 6379, 6380
 DOMAIN = "cluster.local"
+REDIS_PORT = 6399
+REDIS = ("redis-server", "--save", "", "--appendonly", "no", "--protected-mode", "no", "--dir", "/tmp")
 STARTED_WITHIN_S = 240
 KEEPER = "shaketable.clusters.kuberay.keeper"
 Document = dict[str, Any]
@@ -140,7 +142,29 @@ def ray_cluster(stay: Stay, name: str, shape: Shape, ray: str) -> Document:
     head = {"rayStartParams": head_starts, "template": _template(stay)}
     workers = [_worker_group(stay, group, shape) for group in groups_of(shape)]
     spec = {"rayVersion": ray, "headGroupSpec": head, "workerGroupSpecs": workers}
+    if shape.redis:
+        spec["gcsFaultToleranceOptions"] = {"redisAddress": f"{redis_of(name)}:{REDIS_PORT}"}
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(stay, name), "spec": spec}
+
+
+def redis_of(cluster: str) -> str:
+    return f"{cluster}-redis"
+
+
+def redis(stay: Stay, cluster: str) -> list[Document]:
+    """A pod with Redis, which the image has to have, and its name. It keeps nothing on a disk."""
+    name = redis_of(cluster)
+    labels = {**stay.labels, "shaketable/redis": name}
+    container = {**_container("redis", stay.image, {}), "command": [*REDIS, "--port", str(REDIS_PORT)]}
+    container["readinessProbe"] = {"tcpSocket": {"port": REDIS_PORT}, "periodSeconds": 1}
+    metadata = _metadata(stay, name)
+    pod = {**_pod(container), "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1}
+    port = {"port": REDIS_PORT, "targetPort": REDIS_PORT}
+    service = {"clusterIP": "None", "selector": {"shaketable/redis": name}, "ports": [port]}
+    return [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "labels": labels}, "spec": pod},
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service},
+    ]
 
 
 def _worker_group(stay: Stay, group: Group, shape: Shape) -> Document:

@@ -7,6 +7,7 @@ Whatever was begun here is undone by its opposite, and by `close`.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from shaketable.clusters.protocol import ClusterError, Obstacle
 PRIORITY_CLASS = "system-cluster-critical"
 # more than any machine has
 NO_ROOM = "4096Ti"
+HEAD_WITHIN_S, LOOK_S = 240.0, 0.2
 NO_IMAGE = "nowhere.invalid/shaketable/none:none"
 
 
@@ -125,6 +127,13 @@ class PodActs:
         self._cluster.begins_anew()
         self._kubernetes.delete_pod(head.name)
         self._head = head
+
+    def wait_for_head(self) -> None:
+        deadline_s = time.monotonic() + HEAD_WITHIN_S
+        while self._head is not None and not self.head_replaced():
+            if time.monotonic() > deadline_s:
+                raise ClusterError(f"no head came instead of {self._head.name} within {HEAD_WITHIN_S:g} s")
+            time.sleep(LOOK_S)
 
     def head_replaced(self) -> str:
         now = self._kubernetes.pods(head_of(self._name))

@@ -29,6 +29,8 @@ from shaketable.clusters.kuberay.manifests import (
     head_address,
     head_of,
     ray_cluster,
+    redis,
+    redis_of,
     workers_of,
 )
 from shaketable.clusters.kuberay.pod_acts import PodActs
@@ -89,13 +91,15 @@ class KubeRayPool:
     def _fitting(self, shape: Shape) -> _RayCluster:
         """The one that is there, if its worker groups are those."""
         kinds = kinds_of(groups_of(shape))
-        if self._ray is not None and self._ray.kinds == kinds:
+        if self._ray is not None and (self._ray.kinds, self._ray.redis) == (kinds, shape.redis):
             return self._ray
         self.close()
         self._made += 1
         name = f"{self._stay.name}-{self._made}"
+        for document in redis(self._stay, name) if shape.redis else ():
+            self._kubernetes.create(document)
         self._kubernetes.create(ray_cluster(self._stay, name, shape, metadata.version("ray")))
-        self._ray = _RayCluster(self._kubernetes, name, groups_of(shape))
+        self._ray = _RayCluster(self._kubernetes, name, groups_of(shape), shape.redis)
         return self._ray
 
     def close(self) -> None:
@@ -112,8 +116,8 @@ def kinds_of(groups: Iterable[Group]) -> list[Group]:
 class _RayCluster:
     """One RayCluster, and this pod's own node of it: a driver needs a raylet beside it. It has no CPUs."""
 
-    def __init__(self, kubernetes: Kubernetes, name: str, groups: tuple[Group, ...]) -> None:
-        self._kubernetes, self.name = kubernetes, name
+    def __init__(self, kubernetes: Kubernetes, name: str, groups: tuple[Group, ...], redis: bool) -> None:
+        self._kubernetes, self.name, self.redis = kubernetes, name, redis
         self.kinds = kinds_of(groups)
         self.address, self._joined, self.used = head_address(name, kubernetes.namespace), 0, False
         self._directory = Path(tempfile.mkdtemp(prefix="shk-"))
@@ -153,14 +157,20 @@ class _RayCluster:
 
     def _join(self) -> None:
         deadline_s = time.monotonic() + JOINED_WITHIN_S
+        if self._joined and self._is_member():
+            # another head knows it, by what the one before has kept
+            return
         arguments = ray_node.worker_arguments(self.address, 0)
         node = ray_node.start(0, MARK, self._directory / str(self._joined), arguments, {})
-        view, here = RayView(self.address), own_ip()
-        while not any(seen.ip == here and seen.state == "alive" for seen in view.nodes()):
+        while not self._is_member():
             node.check_starting()
             if time.monotonic() > deadline_s:
                 raise ClusterError(f"the driver's pod did not join {self.address} within {JOINED_WITHIN_S:g} s")
             time.sleep(LOOK_S)
+
+    def _is_member(self) -> bool:
+        here = own_ip()
+        return any(seen.ip == here and seen.state == "alive" for seen in RayView(self.address).nodes())
 
     def _workers(self) -> list[SeenPod]:
         return self._kubernetes.pods(workers_of(self.name))
@@ -182,6 +192,9 @@ class _RayCluster:
         marked.kill_all(MARK)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._kubernetes.end_ray_cluster(self.name)
+        if self.redis:
+            self._kubernetes.delete_pod(redis_of(self.name))
+            self._kubernetes.end_service(redis_of(self.name))
 
 
 def _check(pods: list[SeenPod], what: str, cluster: str, deadline_s: float, within_s: float) -> None:

@@ -26,6 +26,7 @@ IN_NAMESPACE = (
     # exec is a GET by the letter of its protocol, and is asked for as "create" by newer servers
     Right("", "pods", ("create", "get", "list", "patch", "delete"), pod=("create", "get", "list", "patch", "delete")),
     Right("", "pods/eviction", ("create",), pod=("create",)),
+    Right("", "services", ("create", "delete"), pod=("create", "delete")),
     Right("", "resourcequotas", ("create", "delete"), pod=("create", "delete")),
     Right("", "events", ("list",), pod=("list",)),
     Right("", "pods/exec", ("create", "get"), pod=("create", "get")),
