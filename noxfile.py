@@ -106,18 +106,19 @@ def minio(session: nox.Session) -> None:
 
 @nox.session
 def kubernetes(session: nox.Session) -> None:
-    """Run the gate on pods (docs/kubernetes.md), or what is given after `--`. On the cluster of KUBECONFIG with the
-    image SHAKETABLE_IMAGE, or else on a kind cluster, for which everything is built once."""
+    """Run the gate on pods, and what only Kubernetes does (docs/kubernetes.md), or what is given after `--`. On the
+    cluster of KUBECONFIG with the image SHAKETABLE_IMAGE, or else on a kind cluster, for which all is built once."""
     given = [os.environ.get(name, "") for name in ("KUBECONFIG", "SHAKETABLE_IMAGE")]
+    asked = session.posargs or ("--tag", "gate", "--tag", "pods")
     _install(session, "chaos", "kubernetes")
     if all(given):
-        _run(session, "shaketable", "run", "--cluster", "kuberay", "--image", given[1], *session.posargs)
+        _run(session, "shaketable", "run", "--cluster", "kuberay", "--image", given[1], *asked)
         return
     kind = ("python", "-m", "shaketable.suites.tools.kind")
     reason = session.run(*kind, "why-not", silent=True)
     if isinstance(reason, str) and reason.strip():
         session.skip(f"{reason.strip()} (or KUBECONFIG and SHAKETABLE_IMAGE: docs/kubernetes.md)")
-    _run(session, *kind, "run", "--", *session.posargs)
+    _run(session, *kind, "run", "--", *asked)
 
 
 @nox.session

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shaketable.chaos.errors import ExperimentError, shown
@@ -40,6 +40,11 @@ def prepare(
     for problem in (*missing_extras(plan.configuration), *out_of_reach(plan), *out_of_the_world(plan)):
         raise ExperimentError(problem)
     return Prepared(plan, armed, document, variables or {})
+
+
+def armed_anew(prepared: Prepared) -> Prepared:
+    """For another run of it: a fault is armed for one."""
+    return replace(prepared, armed=tuple(arm(prepared.plan)))
 
 
 def missing_extras(configuration: Configuration) -> Iterator[str]:

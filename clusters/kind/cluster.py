@@ -21,6 +21,7 @@ import yaml
 
 from shaketable.clusters import marked
 from shaketable.clusters.kind.ending import end_for_good, last_line, names
+from shaketable.clusters.kuberay.rights import BESIDE, beside
 from shaketable.clusters.protocol import ClusterError
 from shaketable.clusters.watchdog import Watchdog
 
@@ -143,6 +144,9 @@ class KindCluster:
             self._load(image)
         # server-side: the CRDs are too large for an annotation
         self._run(KUBERAY_WITHIN_S, "kubectl", "apply", "--server-side", "--filename", self._manifest)
+        rights = self._folder / "rights.yaml"
+        rights.write_text(yaml.safe_dump_all(each for what in BESIDE for each in beside(what, "")))
+        self._run(KUBERAY_WITHIN_S, "kubectl", "apply", "--server-side", "--filename", str(rights))
         self._wait(KUBERAY_WITHIN_S, "condition=Established", "crd", "--all")
         self._wait(KUBERAY_WITHIN_S, "condition=Available", "deployment", "--all", "--all-namespaces")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import httpx2
+from httpx2.websockets import HTTPXWSException
 from lightkube import ApiError, Client, KubeConfig
 from lightkube.codecs import from_dict
 from lightkube.core.exceptions import ConfigError
@@ -294,7 +295,7 @@ def _explained(doing: str) -> Iterator[None]:
     except ApiError as error:
         what = "; `shaketable kubernetes-role` prints the rights that are needed" if error.status.code == 403 else ""
         raise ClusterError(f"Kubernetes refused to {doing}: {error.status.message}{what}") from error
-    except (httpx2.HTTPError, OSError) as error:
+    except (httpx2.HTTPError, HTTPXWSException, OSError) as error:
         raise ClusterError(f"Kubernetes did not {doing}: {type(error).__name__}: {error}") from error
 
 

@@ -65,10 +65,11 @@ def rules_of_pod(own_namespace: bool) -> list[dict[str, Any]]:
 
 
 def beside(what: str, namespace: str) -> list[dict[str, Any]]:
-    """A ClusterRole for that, and its binding to whatever runs in that namespace, as driver's pods do."""
-    metadata = {"name": f"{NAME}-{what}-{namespace}"}
+    """A ClusterRole for that, and its binding to whatever runs in that namespace, as driver's pods do; empty: in any,
+    which is for Kubernetes of one's own."""
+    metadata = {"name": "-".join(filter(None, (NAME, what, namespace)))}
     rules = _rules((right, right.pod) for right in BESIDE[what])
-    group = {"kind": "Group", "name": f"system:serviceaccounts:{namespace}", "apiGroup": RBAC}
+    group = {"kind": "Group", "name": ":".join(filter(None, ("system:serviceaccounts", namespace))), "apiGroup": RBAC}
     reference = {"kind": "ClusterRole", "name": metadata["name"], "apiGroup": RBAC}
     api = {"apiVersion": f"{RBAC}/v1", "metadata": metadata}
     return [

@@ -4,16 +4,18 @@ Experiments run in the driver's pod; what comes of them is fetched from there.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tarfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar, cast
 
 import msgspec
+import stamina
 
 from shaketable.clusters.kuberay import manifests
 from shaketable.clusters.kuberay.kubernetes import Kubernetes
@@ -22,7 +24,35 @@ from shaketable.clusters.kuberay.watchdog import Watchdog, now
 from shaketable.clusters.protocol import ClusterError
 
 POD_UP_WITHIN_S = 180.0
+CONNECTED_WITHIN_S, TRIES = 60.0, 5
+OUTPUT, CODE = "/tmp/shaketable/output", "/tmp/shaketable/code"
+T = TypeVar("T")
 LOOK_S = 0.5
+
+
+def _started() -> str:
+    """A script that starts its arguments as a process of its own, which outlives the connection, and says its pid."""
+    done = f"echo $? >{CODE}.new; mv {CODE}.new {CODE}"
+    return (
+        f"mkdir -p {Path(OUTPUT).parent} && rm -f {CODE} && : >{OUTPUT} &&"
+        f' setsid sh -c \'"$@" >{OUTPUT} 2>&1; {done}\' sh "$@" </dev/null >/dev/null 2>&1 & echo $!'
+    )
+
+
+class _Counting(io.RawIOBase):
+    """Counts what goes on to `output`."""
+
+    def __init__(self, output: BinaryIO) -> None:
+        self._output, self.count = output, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._output.write(data)
+        self._output.flush()
+        self.count += len(data)
+        return len(data)
 
 
 class Visit:
@@ -72,8 +102,41 @@ class Visit:
     # -- in the driver's pod
 
     def run(self, command: Sequence[str], output: BinaryIO) -> int:
-        """Its exit code. What it prints goes to `output` as it comes."""
-        return self.kubernetes.execute(self.stay.name, *command, stdout=output, within_s=None)[0]
+        """Its exit code. What it prints goes to `output` as it comes; a connection that breaks is made anew."""
+        pid = self._said("sh", "-c", _started(), "sh", *command)
+        follow = ("tail", "--sleep-interval=0.2", f"--pid={pid}", "--follow", OUTPUT)
+        shown, tried_s = _Counting(output), time.monotonic()
+        while not (code := self._said("sh", "-c", f"cat {CODE} 2>/dev/null || true")):
+            before = shown.count
+            with contextlib.suppress(ClusterError):
+                self.kubernetes.execute(
+                    self.stay.name, *follow, f"--bytes=+{before + 1}", stdout=cast(BinaryIO, shown), within_s=None
+                )
+            if shown.count > before:
+                tried_s = time.monotonic()
+            elif time.monotonic() - tried_s > CONNECTED_WITHIN_S:
+                raise ClusterError(f"what runs in the driver's pod {self.stay.name} could not be heard any more")
+        rest = self._tried(lambda: self._bytes("tail", f"--bytes=+{shown.count + 1}", OUTPUT))
+        output.write(rest)
+        output.flush()
+        return int(code)
+
+    def _said(self, *command: str) -> str:
+        return self._tried(lambda: self._bytes(*command)).decode(errors="replace").strip()
+
+    def _bytes(self, *command: str) -> bytes:
+        code, said = self.kubernetes.execute(self.stay.name, *command)
+        if code:
+            raise ClusterError(f"`{command[0]}` in the driver's pod ended with {code}: {said.decode(errors='replace')}")
+        return said
+
+    @staticmethod
+    def _tried(ask: Callable[[], T]) -> T:
+        """A connection may break at any time."""
+        for attempt in stamina.retry_context(ClusterError, attempts=TRIES, wait_initial=0.5, timeout=None):
+            with attempt:
+                return ask()
+        raise AssertionError("the last try returns or raises")
 
     def bring(self, files: Mapping[str, Path]) -> None:
         """To these paths there."""
@@ -88,14 +151,18 @@ class Visit:
 
     def fetch(self, there: str, here: Path) -> None:
         """Everything below a directory of the pod."""
+        with tarfile.open(fileobj=self._tried(lambda: self._packed(there))) as archive:
+            archive.extractall(here, filter="data")
+
+    def _packed(self, there: str) -> BinaryIO:
         packed = io.BytesIO()
-        pack = ("tar", "-C", there, "-c", "-f", "-", ".")
+        pack = ("tar", "-C", there, "-c", "-z", "-f", "-", ".")
+        # what is still being written changes meanwhile, and tar says so with 1
         code, _ = self.kubernetes.execute(self.stay.name, *pack, stdout=packed, within_s=None)
-        if code:
+        if code > 1:
             raise ClusterError(f"the results could not be fetched from {there} in the driver's pod")
         packed.seek(0)
-        with tarfile.open(fileobj=packed) as archive:
-            archive.extractall(here, filter="data")
+        return packed
 
     # -- the end
 

@@ -25,7 +25,7 @@ from shaketable.chaos.history.view import History
 from shaketable.chaos.plan import Configuration, Judgement
 from shaketable.chaos.run import engine
 from shaketable.chaos.run.engine import Executed
-from shaketable.chaos.run.preparation import Prepared
+from shaketable.chaos.run.preparation import Prepared, armed_anew
 from shaketable.chaos.verdict.recoveries import recoveries
 from shaketable.chaos.verdict.views import viewed
 from shaketable.reports.console import shown
@@ -98,7 +98,7 @@ def repeated(trials: Sequence[Trial], times: int) -> list[Trial]:
     if times == 1:
         return list(trials)
     return [
-        trial if trial.canary else replace(trial, repeat=repeat)
+        trial if trial.canary else replace(trial, repeat=repeat, prepared=armed_anew(trial.prepared))
         for trial in trials
         for repeat in range(1, 2 if trial.canary else times + 1)
     ]

@@ -90,3 +90,10 @@ def test_the_gate_catches_its_canary_in_simulation_too(tmp_path: Path) -> None:
     assert run.canary is not None
     assert run.canary.caught_by == MUTANTS[run.canary.mutant].caught_by[0], run.canary
     assert exit_code(run) == 0
+
+
+def test_an_experiment_that_is_repeated_is_another_run_each_time(tmp_path: Path) -> None:
+    """Its faults are armed for one run: those of the second had landed before it began."""
+    request = runner.Request(("worker-crash",), variables={"cluster": "simulated"}, repeat=3, jobs=1, results=tmp_path)
+    results = runner.run(request, io.StringIO()).results
+    assert [result.verdict for result in results] == ["PASS"] * 3
