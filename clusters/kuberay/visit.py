@@ -132,7 +132,8 @@ class Visit:
 
     @staticmethod
     def _tried(ask: Callable[[], T]) -> T:
-        """A connection may break at any time."""
+        """A connection may break at any time. Nobody is told of a try that is followed by another."""
+        stamina.instrumentation.set_on_retry_hooks(())
         for attempt in stamina.retry_context(ClusterError, attempts=TRIES, wait_initial=0.5, timeout=None):
             with attempt:
                 return ask()
