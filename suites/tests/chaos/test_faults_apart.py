@@ -152,5 +152,6 @@ def test_a_fault_of_a_machine_is_refused_where_nodes_are_processes_of_one(name: 
     arguments = {"kbit": 1000} if name == "slow_network" else {}
     target = None if FAULTS[name].target_kind in ("driver", "cluster") else {"rank": 1}
     plan = Plan("t", Configuration(cluster="local"), (FaultPlan(name, target, AT, arguments),), Expect())
-    with pytest.raises(ExperimentError, match="of their own"):
+    what = "that are pods" if FAULTS[name].apart == "pods" else "of their own"
+    with pytest.raises(ExperimentError, match=what):
         prepare(plan)

@@ -29,7 +29,10 @@ def executor_in(directory: Path) -> Executor:
     log, _ = open_run(directory / "run", CONFIGURATION)
     config = RunConfig(name="run", storage_path=str(directory))
     settings = Settings(config, ScalingConfig(num_workers=2), 1)
-    return Executor(Job(b"", (), {}, ()), config, settings, log, RayNodes())
+    executor = Executor(Job(b"", (), {}, ()), config, settings, log, RayNodes())
+    # as if its loop had begun
+    executor._placement = Mock(spec=Placement, silence=Silence)
+    return executor
 
 
 @pytest.mark.parametrize("another", [True, False])

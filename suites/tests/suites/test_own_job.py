@@ -122,6 +122,7 @@ def test_a_resolved_file_says_all_that_is_particular_to_the_job_and_nothing_else
     assert {key: said.get(key) for key in configuration.OPTIONAL} == {
         "cwd": str(tmp_path),
         "image": None,
+        "gcs_storage": None,
         "step_key": "epoch",
         "metrics_tolerance": 0.1,
         "triggers_of": None,

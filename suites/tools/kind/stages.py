@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shaketable.chaos.errors import ChaosError
 from shaketable.suites.tools.kind.setting import (
     CHECKOUT,
     EXTRAS,
@@ -33,7 +34,7 @@ from shaketable.suites.tools.kind.setting import (
 SOURCES = ("pyproject.toml", "src", "chaos", "clusters", "reports", "runtime", "suites")
 
 
-class BuildFailed(Exception):
+class BuildFailed(ChaosError):
     """Says which stage, and where it has written why."""
 
 
