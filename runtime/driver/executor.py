@@ -44,8 +44,6 @@ from shaketable.runtime.tpu.topology import SliceShape
 from shaketable.runtime.transport import messages as msg
 
 _GOODBYE_S = 10.0
-# longer than Ray takes for an answer where there is a head
-_HEAD_AWAY_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +179,7 @@ class Executor:
         if gap > self._config.fence_check_s:
             self._log_thread.check_fence(self._feed)
         self._peers.excuse(gap)
+        self._placement.excuse(gap)
         self._feed(ev.LoopPaused(gap, agents=frozenset(self._peers.connected)))
 
     def _post(self, event: ev.Event | _Call) -> None:
@@ -222,7 +221,7 @@ class Executor:
     def _explain_silence(self) -> None:
         """Nodes are lost, and who would say so has been away for long: it is the cluster that is lost, and no node."""
         silence = self._placement.silence()
-        if silence.seconds > _HEAD_AWAY_S:
+        if silence.away:
             self._feed(ev.Interrupted(signal.SIGTERM, silence.why))
 
     @contextlib.contextmanager

@@ -40,10 +40,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """For so long it has left a question unanswered. `gone`: that is so long that all nodes leave it, or are about to;
-    `why` says so to a user."""
+    """For so long it has left a question unanswered. `away`: that is longer than a slow one takes, so that what is lost
+    now goes with it. `gone`: all nodes leave it, or are about to. `why` says so to a user."""
 
     seconds: float = 0.0
+    away: bool = False
     gone: bool = False
     why: str = ""
 
@@ -80,6 +81,10 @@ class Placement(Protocol):
 
     def silence(self) -> Silence:
         """Of whoever shows the nodes."""
+        ...
+
+    def excuse(self, seconds: float) -> None:
+        """For so long this process stood still, and nobody could be heard."""
         ...
 
     def close(self, timeout_s: float) -> None:

@@ -53,6 +53,12 @@ class PlacementThread(ABC):
         """None: who is asked answers at once, or says that it does not."""
         return Silence()
 
+    def excuse(self, seconds: float) -> None:
+        since_s = self._busy_s
+        if since_s is not None:
+            # if that call is just over, the next one begins anew
+            self._busy_s = since_s + seconds
+
     def look_at_nodes(self) -> None:
         self._calls.put(lambda: self._look_at_nodes(asked=True))
 

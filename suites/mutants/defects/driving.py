@@ -167,3 +167,12 @@ def cluster_without_a_head_waited_for(executor: Any) -> None:
 def what_is_had_given_back_first(ray_placement: Any) -> None:
     """places are given back in the order in which they were asked for"""
     replace(ray_placement.RayPlacement, "_units", lambda original: lambda self: list(self._leases))
+
+
+@defect(
+    "driver.placement_thread",
+    tests="runtime/test_executor.py::test_time_in_which_the_driver_stood_still_is_no_silence_of_ray",
+)
+def own_pause_taken_for_a_silent_head(placement_thread: Any) -> None:
+    """a driver that was stopped in the middle of a call believes that Ray has not answered for so long"""
+    replace(placement_thread.PlacementThread, "excuse", lambda original: lambda self, seconds: None)

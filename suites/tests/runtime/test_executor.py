@@ -74,20 +74,20 @@ def test_a_driver_whose_placement_takes_long_to_start_begins_all_the_same(tmp_pa
     assert executor.run().outcome == ("fenced" if another else "interrupted")
 
 
-@pytest.mark.parametrize(("silent_s", "expected"), [(30.0, "interrupted"), (3.0, "")])
+@pytest.mark.parametrize("away", [True, False])
 def test_nodes_that_go_while_the_head_has_been_away_for_long_are_the_cluster_that_is_lost(
-    tmp_path: Path, silent_s: float, expected: str
+    tmp_path: Path, away: bool
 ) -> None:
     """kuberay#2153: a head that is gone takes all nodes with it a minute later, which is nobody's failure."""
     executor = executor_in(tmp_path)
-    executor._placement = Mock(spec=Placement, silence=lambda: Silence(silent_s, why="the head is away"))
+    executor._placement = Mock(spec=Placement, silence=lambda: Silence(30.0, away=away, why="the head is away"))
     executor._feed(ev.Begin())
     executor._timers = {"look": time.monotonic() - 1.0}
     fed: list[ev.Event] = []
     with patch.object(executor, "_feed", fed.append):
         executor._fire_timers(time.monotonic())
     why = [event for event in fed if isinstance(event, ev.Interrupted)]
-    assert [event.detail for event in why] == (["the head is away"] if expected else [])
+    assert [event.detail for event in why] == (["the head is away"] if away else [])
     assert fed[-1] == ev.TimerFired("look")
 
 
@@ -117,8 +117,26 @@ def test_who_asks_ray_and_waits_is_silent_for_so_long(monkeypatch: pytest.Monkey
     placement._do(lambda: seen.append(placement.silence()))
     assert placement.silence() == Silence() and not seen[0].gone
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
+    placement._busy_s = time.monotonic() - 11.0
+    assert not placement.silence().away
     placement._busy_s = time.monotonic() - 15.0
-    assert placement.silence().gone and "has not answered for 15 s" in placement.silence().why
+    assert (
+        placement.silence().away and placement.silence().gone and "has not answered for 15 s" in placement.silence().why
+    )
+
+
+def test_time_in_which_the_driver_stood_still_is_no_silence_of_ray(tmp_path: Path) -> None:
+    """A driver that was stopped in the middle of a call into Ray, for longer than Ray waits for its head."""
+    executor = executor_in(tmp_path)
+    placement = RayPlacement(executor._post, AgentSpec("127.0.0.1", 1, b"", 0, 0), {"CPU": 1.0})
+    executor._placement = placement
+    executor._feed(ev.Begin())
+    placement._busy_s = time.monotonic() - 300.0
+    executor._last_turn_s -= 300.0
+    executor._peers._last_beat_s -= 300.0
+    executor._turn()
+    assert executor._outcome is None and not executor._gone
+    assert placement.silence().seconds < 20.0
 
 
 def test_a_hold_that_a_slow_record_made_longer_is_no_hanging_of_its_workers(
