@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shaketable.chaos.faults.processes import Announced
-from shaketable.chaos.injection.fault import Scene, SimulatedScene
+from shaketable.chaos.injection.fault import Scene
 from shaketable.chaos.injection.targets import ResolvedTarget
 from shaketable.clusters.protocol import PodActs, Unsupported
 
@@ -24,6 +24,3 @@ class Disrupted(Announced):
     def observe(self, scene: Scene, hit: ResolvedTarget) -> str | None:
         said = {pods_of(scene).disruption(number) for number in hit.nodes}
         return self.reason if said == {self.reason} else None
-
-    def inject_simulated(self, scene: SimulatedScene, hit: ResolvedTarget) -> None:
-        raise Unsupported(f"{self.name} is Kubernetes' own and has no simulated twin; use sigterm_node there")

@@ -133,8 +133,8 @@ class Kubernetes:
 
     def scale(self, cluster: str, group: int, replicas: int, leaving: Sequence[str] = ()) -> None:
         """`leaving`: the pods that are to go, where they become fewer."""
-        changed: dict[str, Any] = {"replicas": replicas}
-        self.change_group(cluster, group, changed | ({"scaleStrategy": {"workersToDelete": list(leaving)}}))
+        strategy = {"workersToDelete": list(leaving)}
+        self.change_group(cluster, group, {"replicas": replicas, "scaleStrategy": strategy})
 
     def replicas(self, cluster: str, group: int) -> int:
         return int(self.groups(cluster)[group]["replicas"])
