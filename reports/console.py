@@ -57,6 +57,7 @@ def verdict_line(result: Result, width: int) -> str:
 def detail_lines(result: Result) -> list[str]:
     """The indented lines below a verdict that somebody has to act on."""
     notes = [f"  limit      {said}" for said in result.exceeded] + [f"  note       {note}" for note in result.notes]
+    notes += [f"  retried    it was INVALID: {reason}" for reason in result.invalid_before]
     # of a job that ran once or twice before
     if "baseline" in result.took:
         notes.append(f"  took       {', '.join(f'{name} {seconds:.1f} s' for name, seconds in result.took.items())}")

@@ -79,6 +79,8 @@ class Result:
     repeat: int = 1
     # seconds of each phase, by name, in their order: the cluster, the baseline, the run, ...
     took: dict[str, float] = field(default_factory=dict)
+    # reasons of tries before this one, which were INVALID (--retry-invalid)
+    invalid_before: tuple[str, ...] = ()
 
     @property
     def caught_by(self) -> str:

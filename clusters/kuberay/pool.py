@@ -6,6 +6,7 @@ has exactly those: what it still has as alive of a pod that is gone is waited ou
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -43,6 +44,8 @@ HEAD_UP_WITHIN_S = 240.0
 NODES_UP_WITHIN_S = 300.0
 # of a cluster that an experiment has left
 READY_AGAIN_WITHIN_S = 90.0
+# A node that is well and has no CPU free by then never will: Ray has lost count of a placement group that was removed.
+FREE_WITHIN_S = 15.0
 JOINED_WITHIN_S = 180.0
 LOOK_S = 0.5
 MARK = "kuberay:0"
@@ -177,14 +180,21 @@ class _RayCluster:
 
     def _wait_for_nodes(self, nodes: int, within_s: float) -> None:
         """Pods that are well, and Ray has those and no others."""
-        view, deadline_s = RayView(self.address), time.monotonic() + within_s
+        view, deadline_s, there_since_s = RayView(self.address), time.monotonic() + within_s, math.inf
         while True:
             pods = self._workers()
-            ready = {pod.ip for pod in pods if pod.ready and not pod.deleting}
-            free = view.resources(free=True)
-            alive = [seen for seen in view.nodes() if seen.state != "dead" and free.get(seen.node_id, {}).get("CPU")]
-            if len(pods) == len(ready) == nodes and sorted(seen.ip for seen in alive) == sorted(ready):
+            ready = sorted(pod.ip for pod in pods if pod.ready and not pod.deleting)
+            total, free = (view.resources(free=of_free) for of_free in (False, True))
+            alive = [seen for seen in view.nodes() if seen.state != "dead" and total.get(seen.node_id, {}).get("CPU")]
+            taken = [seen.ip for seen in alive if not free.get(seen.node_id, {}).get("CPU")]
+            there = len(pods) == len(ready) == nodes and sorted(seen.ip for seen in alive) == ready
+            if there and not taken:
                 return
+            there_since_s = min(there_since_s, time.monotonic()) if there else math.inf
+            if time.monotonic() - there_since_s > FREE_WITHIN_S:
+                raise ClusterError(
+                    f"RayCluster {self.name}: {', '.join(taken)} had no CPU free after {FREE_WITHIN_S:g} s"
+                )
             _check(pods, f"{nodes} workers", self.name, deadline_s, within_s)
             time.sleep(LOOK_S)
 

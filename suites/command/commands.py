@@ -230,6 +230,16 @@ def run(
     repeat: Annotated[
         int, typer.Option(metavar="N", min=1, max=100, help="Run every experiment so many times, for `compare`.")
     ] = 1,
+    retry_invalid: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=10,
+            help="Run an INVALID experiment again, so many times at most. For busy machines. Default: 0.",
+            show_default=False,
+        ),
+    ] = 0,
     compare_with: Annotated[
         Path | None,
         typer.Option(metavar="RESULTS", help="Compare with this earlier run at the end, as `shaketable compare`."),
@@ -279,7 +289,13 @@ def run(
             "--tag": tag,
         }
         beside |= {"--subject": subject, "--cluster": cluster, "--var": var, "--mutant": mutant, "--train": train}
-        beside |= {"--seed": seed, "--repeat": repeat > 1, "--compare-with": compare_with, "--fail-fast": fail_fast}
+        beside |= {
+            "--seed": seed,
+            "--repeat": repeat > 1,
+            "--retry-invalid": retry_invalid,
+            "--compare-with": compare_with,
+            "--fail-fast": fail_fast,
+        }
         folders = results_dir, settings.below(settings.results) or ROOT
         killed = own_job.killed_at_each(kill_at_each, words, step_key, within, folders, quiet, beside)
         write(json, as_json(killed))
@@ -300,6 +316,7 @@ def run(
         results_dir,
         mutant,
         repeat,
+        retry_invalid,
         fail_fast,
         quiet,
         settings.below(settings.results) or ROOT,

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from shaketable.clusters.local.pool import ClusterPool
 
 HISTORY, EXPERIMENT, RESULT, TRACEBACK = "history.jsonl", "experiment.yaml", "result.json", "traceback.txt"
+# the try before, which was INVALID, within the folder of an experiment that was run again
+BEFORE = "invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,11 @@ class Trial:
     def shape(self) -> str:
         """Experiments of one shape share clusters."""
         made = self.configuration
-        return made.cluster if made.attach or made.on_pods else f"{made.cluster}-{made.nodes}"
+        if made.on_pods:
+            # a RayCluster is made anew for other worker groups and another head, not for other numbers
+            tiers = [tier.get("name", "") for tier in made.tiers]
+            return "-".join([made.cluster, made.accelerator_type, made.topology, *tiers, made.gcs_storage])
+        return made.cluster if made.attach else f"{made.cluster}-{made.nodes}"
 
 
 # ---- from a file ----
@@ -123,6 +129,35 @@ def _loaded(entry: Entry, variables: Mapping[str, str]) -> Prepared:
 # ---- to a result ----
 
 
+def run_until_valid(trial: Trial, folder: Path, pool: ClusterPool, results: Path, retries: int) -> Result:
+    """As `run_plan`, and again while it is INVALID, so many times at most: what proves nothing hides nothing. The try
+    before is left below the folder, and the result says what it came to."""
+    before: tuple[str, ...] = ()
+    while True:
+        began_s = time.monotonic()
+        try:
+            result = run_plan(trial, folder, pool, results)
+        except Exception as error:
+            if not _at_fault(error):
+                raise
+            result = broken(trial, folder, results, error, time.monotonic() - began_s)
+        if result.verdict != "INVALID" or len(before) == retries:
+            break
+        before = (*before, result.reason)
+        _set_aside(folder)
+        trial = replace(trial, prepared=armed_anew(trial.prepared))
+    if before:
+        result = replace(result, invalid_before=before)
+        (folder / RESULT).write_bytes(dump(result))
+    return result
+
+
+def _set_aside(folder: Path) -> None:
+    aside = folder.rename(folder.with_name(f".{folder.name}"))
+    folder.mkdir()
+    aside.rename(folder / BEFORE)
+
+
 def run_plan(trial: Trial, folder: Path, pool: ClusterPool, results: Path | None = None) -> Result:
     """Run it in `folder` and leave its result there. `results`: the directory that the folder is one of, where runs
     without faults are shared; None: it stands alone. Whatever is unexpected is left to escape."""
@@ -164,14 +199,18 @@ def judged(
 def broken(trial: Trial, folder: Path, results: Path, error: BaseException, seconds: float) -> Result:
     """The result of an experiment that came to no verdict: the machine or the experiment is at fault where the error
     says so, and the harness itself where not, with its traceback in a file."""
-    said = machine_problem(error) or (str(error) if isinstance(error, UsageError | ExperimentError) else "")
-    if said:
+    if said := _at_fault(error):
         blank = _described(trial, folder, results)
         return replace(blank, verdict="INVALID", reason=said, seconds=seconds)
     (folder / TRACEBACK).write_text("".join(traceback.format_exception(error)))
     reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     blank = _described(trial, folder, results)
     return replace(blank, reason=reason, seconds=seconds, traceback=shown(folder / TRACEBACK))
+
+
+def _at_fault(error: BaseException) -> str:
+    """What the machine or the experiment is blamed for; empty: the harness is."""
+    return machine_problem(error) or (str(error) if isinstance(error, UsageError | ExperimentError) else "")
 
 
 def reproduce(folder: Path, mutant: str = "") -> str:

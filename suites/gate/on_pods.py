@@ -114,6 +114,7 @@ def arguments_of(
     seed: int | None,
     mutant: str,
     repeat: int,
+    retry_invalid: int,
     flags: Sequence[str],
 ) -> list[str]:
     """As the command line of the pod's command, which knows of no kind."""
@@ -125,4 +126,5 @@ def arguments_of(
     said += [] if seed is None else ["--seed", str(seed)]
     said += ["--mutant", mutant] if mutant else []
     said += [] if repeat == 1 else ["--repeat", str(repeat)]
+    said += ["--retry-invalid", str(retry_invalid)] if retry_invalid else []
     return [*said, *flags]

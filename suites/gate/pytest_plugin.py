@@ -58,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--shaketable-mutant", metavar="NAME", default="", help="plant the mutant NAME in the runtime")
     group.addoption("--shaketable-canary", metavar="NAME", default="", help="add the canary of mutant NAME")
     group.addoption("--shaketable-repeat", metavar="N", type=int, default=1, help="run every experiment so many times")
+    group.addoption("--shaketable-retries", metavar="N", type=int, default=0, help="run it again while it is INVALID")
     group.addoption("--shaketable-lanes", metavar="N", type=int, default=1, help="xdist groups per cluster shape")
 
 
@@ -109,10 +110,11 @@ class ExperimentItem(pytest.Item):
         return self._folder
 
     def runtest(self) -> None:
-        from shaketable.suites.gate.execution import run_plan
+        from shaketable.suites.gate.execution import run_until_valid
 
         self._began_s = time.monotonic()
-        result = run_plan(self.trial, self.folder, pool_of(self.config), self.results)
+        retries = self.config.getoption("--shaketable-retries")
+        result = run_until_valid(self.trial, self.folder, pool_of(self.config), self.results, retries)
         self.attach(result)
         if result.canary != (result.verdict not in ("PASS", "KNOWN")):
             raise NotPassed(f"{result.verdict} {result.reason}")
@@ -154,6 +156,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if isinstance(item, ExperimentItem)]
     if any(item.trial.repeat for item in ours):
         items.sort(key=lambda item: item.trial.repeat if isinstance(item, ExperimentItem) else 0)
+    if any(item.trial.configuration.on_pods for item in ours):
+        # one RayCluster after the other, in the order in which they are asked for first
+        shapes = list(dict.fromkeys(item.trial.shape for item in ours))
+        items.sort(key=lambda item: shapes.index(item.trial.shape) if isinstance(item, ExperimentItem) else -1)
     if not ours or not ours[0].config.pluginmanager.hasplugin("xdist"):
         return
     lanes = ours[0].config.getoption("--shaketable-lanes")

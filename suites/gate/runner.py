@@ -62,6 +62,7 @@ class Request:
     results: Path | None = None
     mutant: str = ""
     repeat: int = 1
+    retry_invalid: int = 0
     fail_fast: bool = False
     quiet: bool = False
     # where result folders are made that nobody names
@@ -137,6 +138,7 @@ def _again(request: Request, variables: Mapping[str, str]) -> list[str]:
         seed=request.seed,
         mutant=request.mutant,
         repeat=request.repeat,
+        retry_invalid=request.retry_invalid,
         flags=flags,
     )
 
@@ -210,6 +212,7 @@ def arguments(request: Request, paths: Sequence[Path], variables: dict[str, str]
         f"--shaketable-lanes={jobs}",
         f"--shaketable-mutant={request.mutant}",
         f"--shaketable-repeat={request.repeat}",
+        f"--shaketable-retries={request.retry_invalid}",
         *(f"--shaketable-var={k}={v}" for k, v in variables.items()),
     ]
     canary = [f"--shaketable-canary={request.canary}"] if request.is_gate else []

@@ -76,11 +76,13 @@ def test_a_name_that_kind_would_refuse_is_an_error_that_says_what_to_write(wrong
 
 
 def test_in_the_pod_the_command_runs_on_kuberay() -> None:
-    def words(cluster: str) -> list[str]:
+    def words(cluster: str, retries: int = 0) -> list[str]:
         given = {"cluster": cluster, "seed": "1"}
-        return on_pods.arguments_of(given, tags=(), everything=False, seed=None, mutant="", repeat=1, flags=())
+        asked = {"tags": (), "everything": False, "seed": None, "mutant": "", "repeat": 1, "flags": ()}
+        return on_pods.arguments_of(given, **asked, retry_invalid=retries)  # type: ignore[arg-type]
 
     assert words("kind:here") == words("kuberay") == ["--var", "cluster=kuberay", "--var", "seed=1"]
+    assert words("kuberay", 2) == [*words("kuberay"), "--retry-invalid", "2"]
 
 
 def test_kind_needs_an_image_too(tmp_path: Path) -> None:

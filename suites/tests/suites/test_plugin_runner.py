@@ -3,12 +3,14 @@ every verdict can be had at once; the same path with real clusters is walked by 
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,8 @@ from shaketable.chaos.run.engine import Executed
 from shaketable.chaos.run.preparation import Prepared
 from shaketable.reports.results import Run, exit_code
 from shaketable.suites import mutants
-from shaketable.suites.gate import pytest_plugin, runner
+from shaketable.suites.command.judging import judge_folder
+from shaketable.suites.gate import execution, on_pods, pytest_plugin, runner
 from shaketable.suites.gate.catalogue import FOLDER
 from shaketable.suites.tests.rigs import recorded
 from shaketable.suites.tests.rigs.calling import called
@@ -282,3 +285,53 @@ def test_quiet_prints_only_what_is_red_and_the_last_line(given: Callable[[Given]
     given(lambda name: CAUGHT if os.environ.get(mutants.ENV) else PASS)
     _, lines = run(quiet=True, seed=CANARY_SEED)
     assert [line.split()[0] for line in lines] == ["GREEN"]
+
+
+def test_what_is_invalid_is_run_again_and_the_result_says_so(given: Callable[[Given], None], tmp_path: Path) -> None:
+    """Its faults are armed anew, and the try before stays where one can look at it."""
+    outcomes = iter([Judgement("INVALID", "too late"), PASS])
+    given(lambda name: next(outcomes))
+    finished, lines = run(experiment(tmp_path / "one.yaml"), retry_invalid=3, results=tmp_path / "r")
+    assert exit_code(finished) == 0
+    assert finished.results[0].invalid_before == ("too late",)
+    assert "  retried    it was INVALID: too late" in lines
+    first, second = (tmp_path / "r" / "one" / "invalid", tmp_path / "r" / "one")
+    read = [execution.load((folder / "result.json").read_bytes()) for folder in (first, second)]
+    assert [result.verdict for result in read] == ["INVALID", "PASS"]
+    assert read[1] == finished.results[0]
+    assert [result.name for result in judge_folder(tmp_path / "r").results] == ["one"]
+
+
+@pytest.mark.parametrize("verdict", ["FAIL", "PASS"])
+def test_no_other_verdict_is_tried_again(given: Callable[[Given], None], tmp_path: Path, verdict: Any) -> None:
+    outcomes = iter([Judgement(verdict, "once")])
+    given(lambda name: next(outcomes))
+    finished, _ = run(experiment(tmp_path / "one.yaml"), retry_invalid=3)
+    assert finished.results[0].invalid_before == ()
+
+
+def test_a_machine_that_lacks_something_is_asked_again_and_then_named(
+    given: Callable[[Given], None], tmp_path: Path
+) -> None:
+    asked = []
+
+    def full(name: str) -> Judgement:
+        asked.append(name)
+        raise OSError(errno.ENOSPC, "No space left on device", "/disk")
+
+    given(full)
+    finished, _ = run(experiment(tmp_path / "one.yaml"), retry_invalid=2)
+    assert (len(asked), exit_code(finished)) == (3, 3)
+    assert len(finished.results[0].invalid_before) == 2
+
+
+def test_on_pods_those_that_fit_one_ray_cluster_come_one_after_the_other(
+    given: Callable[[Given], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_pods, "inside", lambda: True)
+    given(lambda name: PASS)
+    other = "gcs_storage: redis\n  max_failures: 1"
+    bodies = {"a": BODY, "b": BODY.replace("max_failures: 1", other, 1), "c": BODY.replace("nodes: 3", "nodes: 4")}
+    files = [experiment(tmp_path / f"{name}.yaml", body) for name, body in bodies.items()]
+    finished, _ = run(*files, variables={"cluster": "kuberay"})
+    assert [result.name for result in finished.results] == ["a", "c", "b"]
