@@ -41,7 +41,7 @@ nox.options.sessions = ["lint", "types", "tests", "chaos"]
 # schedules: half a minute
 EXPLORED = "4000"
 # Machines that share two cores are slow at times, and a fault then comes when a run is over.
-BUSY = ("--retry-invalid", "1")
+BUSY = ("--retry-invalid", "2")
 # what has to work where shaketable was installed -> the exit code
 FROM_THE_WHEEL = {
     "doctor": 0,
