@@ -236,7 +236,7 @@ def run(
             metavar="N",
             min=0,
             max=10,
-            help="Run an INVALID experiment again, so many times at most. For busy machines. Default: 0.",
+            help="Run an INVALID experiment again, up to N times. Useful on busy machines. Default: 0.",
             show_default=False,
         ),
     ] = 0,

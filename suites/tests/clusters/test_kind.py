@@ -78,8 +78,9 @@ def test_a_name_that_kind_would_refuse_is_an_error_that_says_what_to_write(wrong
 def test_in_the_pod_the_command_runs_on_kuberay() -> None:
     def words(cluster: str, retries: int = 0) -> list[str]:
         given = {"cluster": cluster, "seed": "1"}
-        asked = {"tags": (), "everything": False, "seed": None, "mutant": "", "repeat": 1, "flags": ()}
-        return on_pods.arguments_of(given, **asked, retry_invalid=retries)  # type: ignore[arg-type]
+        return on_pods.arguments_of(
+            given, tags=(), everything=False, seed=None, mutant="", repeat=1, retry_invalid=retries, flags=()
+        )
 
     assert words("kind:here") == words("kuberay") == ["--var", "cluster=kuberay", "--var", "seed=1"]
     assert words("kuberay", 2) == [*words("kuberay"), "--retry-invalid", "2"]

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 
 DEADLINE_S = 240.0
-
-
+# between two looks at a condition
 LOOK_S = 0.05
 
 

@@ -287,12 +287,22 @@ def test_quiet_prints_only_what_is_red_and_the_last_line(given: Callable[[Given]
     assert [line.split()[0] for line in lines] == ["GREEN"]
 
 
-def test_what_is_invalid_is_run_again_and_the_result_says_so(given: Callable[[Given], None], tmp_path: Path) -> None:
+def test_what_is_invalid_is_run_again_and_the_result_says_so(
+    given: Callable[[Given], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its faults are armed anew, and the try before stays where one can look at it."""
     outcomes = iter([Judgement("INVALID", "too late"), PASS])
     given(lambda name: next(outcomes))
+    play, armed = toolkit.run, []
+
+    def played(prepared: Prepared, **more: Any) -> Executed:
+        armed.append(prepared.armed)
+        return play(prepared, **more)
+
+    monkeypatch.setattr(toolkit, "run", played)
     finished, lines = run(experiment(tmp_path / "one.yaml"), retry_invalid=3, results=tmp_path / "r")
     assert exit_code(finished) == 0
+    assert len(armed) == 2 and armed[0][0] is not armed[1][0]
     assert finished.results[0].invalid_before == ("too late",)
     assert "  retried    it was INVALID: too late" in lines
     first, second = (tmp_path / "r" / "one" / "invalid", tmp_path / "r" / "one")
@@ -307,7 +317,8 @@ def test_no_other_verdict_is_tried_again(given: Callable[[Given], None], tmp_pat
     outcomes = iter([Judgement(verdict, "once")])
     given(lambda name: next(outcomes))
     finished, _ = run(experiment(tmp_path / "one.yaml"), retry_invalid=3)
-    assert finished.results[0].invalid_before == ()
+    (result,) = finished.results
+    assert (result.verdict, result.reason, result.invalid_before) == (verdict, "once", ())
 
 
 def test_a_machine_that_lacks_something_is_asked_again_and_then_named(
