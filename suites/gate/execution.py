@@ -130,8 +130,8 @@ def _loaded(entry: Entry, variables: Mapping[str, str]) -> Prepared:
 
 
 def run_until_valid(trial: Trial, folder: Path, pool: ClusterPool, results: Path, retries: int) -> Result:
-    """As `run_plan`, and again while it is INVALID, up to `retries` times: a try that proves nothing hides nothing. The try
-    before is left below the folder, and the result says what it came to."""
+    """As `run_plan`, and again while it is INVALID, up to `retries` times. A try that proves nothing hides nothing.
+    The earlier try is left below the folder, and the result says what it came to."""
     before: tuple[str, ...] = ()
     while True:
         began_s = time.monotonic()
