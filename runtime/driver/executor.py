@@ -44,6 +44,8 @@ from shaketable.runtime.tpu.topology import SliceShape
 from shaketable.runtime.transport import messages as msg
 
 _GOODBYE_S = 10.0
+# when whoever would know has not answered
+_LOOK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +216,18 @@ class Executor:
             # an earlier one may have disarmed it
             if self._timers.get(name, now + 1) <= now:
                 del self._timers[name]
-                if name == "look":
-                    self._explain_silence()
-                self._feed(ev.TimerFired(name))
+                if name == "look" and self._is_unexplained():
+                    self._timers[name] = now + _LOOK_AGAIN_S
+                else:
+                    self._feed(ev.TimerFired(name))
 
-    def _explain_silence(self) -> None:
-        """Nodes are lost, and who would say so has been away for long: it is the cluster that is lost, and no node."""
+    def _is_unexplained(self) -> bool:
+        """Nodes are lost, and who would say so does not answer: nobody is charged before it does. Where it has been
+        away for long, it is the cluster that is lost, and no node."""
         silence = self._placement.silence()
         if silence.away:
             self._feed(ev.Interrupted(signal.SIGTERM, silence.why))
+        return silence.unheard and not silence.away
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

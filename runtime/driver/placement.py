@@ -40,10 +40,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """For so long it has left a question unanswered. `away`: that is longer than a slow one takes, so that what is lost
-    now goes with it. `gone`: all nodes leave it, or are about to. `why` says so to a user."""
+    """For so long it has left a question unanswered. `unheard`: that is longer than a slow one takes, so that nobody
+    knows what a node is lost for. `away`: what is lost now goes with it. `gone`: all nodes leave it, or are about to.
+    `why` says so to a user."""
 
     seconds: float = 0.0
+    unheard: bool = False
     away: bool = False
     gone: bool = False
     why: str = ""

@@ -36,6 +36,8 @@ _PLACING_S = 0.1
 _WAITING_S = 1.0
 _NODES_S = 0.5
 _RETRY_S = 1.0
+# a busy head takes no longer
+_SLOW_S = 10.0
 # of that time: Ray's nodes go at about eight tenths of it
 _AWAY = 0.6
 # than Ray would: the end has to be written to the log
@@ -103,7 +105,9 @@ class RayPlacement(PlacementThread):
             " it. Nothing is charged for that; launch the same name again on a cluster that has a head"
         )
         most_s = ray_internals.given_up_after_s()
-        return Silence(seconds, seconds > _AWAY * most_s, seconds > most_s - _GIVEN_UP_EARLIER_S, why)
+        return Silence(
+            seconds, seconds > _SLOW_S, seconds > _AWAY * most_s, seconds > most_s - _GIVEN_UP_EARLIER_S, why
+        )
 
     # ---- the thread
 

@@ -91,6 +91,20 @@ def test_nodes_that_go_while_the_head_has_been_away_for_long_are_the_cluster_tha
     assert fed[-1] == ev.TimerFired("look")
 
 
+def test_nobody_is_charged_for_a_lost_node_while_the_head_does_not_answer(tmp_path: Path) -> None:
+    """A suspended RayJob: the head goes, and the pods half a minute later, one by one."""
+    executor, now = executor_in(tmp_path), time.monotonic()
+    executor._feed(ev.Begin())
+    fed: list[ev.Event] = []
+    for silence, wanted in ((Silence(20.0, unheard=True), []), (Silence(), [ev.TimerFired("look")])):
+        executor._placement = Mock(spec=Placement, silence=lambda silence=silence: silence)
+        executor._timers = {"look": now - 1.0}
+        with patch.object(executor, "_feed", fed.append):
+            executor._fire_timers(now)
+        assert fed == wanted
+        assert ("look" in executor._timers) == (not wanted)
+
+
 def test_a_driver_whose_cluster_is_gone_ends_as_interrupted_before_ray_ends_it(tmp_path: Path) -> None:
     executor = executor_in(tmp_path)
     executor._placement = Mock(spec=Placement, silence=lambda: Silence(52.0, gone=True, why="the head is away"))
