@@ -38,11 +38,13 @@ def grow_back(history: History) -> Finding:
     tiers = {attempt.start.tier for attempt in history.attempts}
     by_tier = {tier: [*room(history, tier), (float("inf"), 0)] for tier in tiers}
     for attempt in history.attempts:
-        levels = by_tier[attempt.start.tier]
+        settings = history.settings(attempt.start.term)
+        # what a later launch was given counts for it
+        levels = [(at_s, min(size, settings.bounds[1])) for at_s, size in by_tier[attempt.start.tier]]
         most = max(size for _, size in levels)
         if attempt.world_size >= most:
             continue
-        interval_s = history.settings(attempt.start.term).elastic_resize_monitor_interval_s
+        interval_s = settings.elastic_resize_monitor_interval_s
         bound_s = interval_s + ALLOWANCE_S.get(history.subject, ALLOWANCE_S["ray-train"])
         waited_s, size = _waited(history, attempt, levels)
         longest_s = max(longest_s, waited_s)
