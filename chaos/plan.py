@@ -82,12 +82,21 @@ class Configuration:
     accelerator_type: str = ""
     topology: str = ""
     chips_per_host: Chips = 4
+    # On pods: labels alone, or real ones of GKE: gke, gke-spot, gke:RESERVATION.
+    tpus: str = "fake"
     # What the cluster begins with; empty: the nodes make whole ones.
     slices: Annotated[tuple[SliceState, ...], Meta(description="a list such as [whole, half]")] = ()
     # What nodes are started from where they are containers; empty: what `shaketable image build` has made.
     image: str = ""
     # Where the head keeps what it knows, so that another one knows it too (GCS fault tolerance). On pods.
     gcs_storage: Literal["memory", "redis"] = "memory"
+    # Ray's own, which has between `nodes` and `max_nodes` of them; 0: as many as num_workers allows. On pods.
+    autoscaler: Literal["none", "v1", "v2"] = "none"
+    max_nodes: Count = 0
+    # Who starts drivers: the harness, or KubeRay for a RayJob, on a new cluster as often as its backoffLimit allows.
+    # On pods.
+    launcher: Literal["harness", "rayjob"] = "harness"
+    backoff_limit: Count = 0
     # What only a job of one's own needs. A file that does not name these may still be given them on the command line.
     # Where a command runs, and where a function is imported from besides what is installed.
     cwd: str = ""
@@ -106,6 +115,11 @@ class Configuration:
     def bounds(self) -> tuple[int, int]:
         """The fewest and the most workers."""
         return (self.num_workers, self.num_workers) if isinstance(self.num_workers, int) else self.num_workers
+
+    @property
+    def most_nodes(self) -> int:
+        """As many as an autoscaler may have."""
+        return self.max_nodes or self.bounds[1]
 
     @property
     def attach(self) -> str:
@@ -171,6 +185,10 @@ class Expect:
     within_s: Seconds = 300.0
     # Of speed, and apart from the verdict: each recovery takes at most so long; None: as long as it takes.
     recovery_within_s: SecondsOrNull = None
+    # The most workers that an attempt had; None: any.
+    world_size: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="a whole number from 1, or null for any")
+    ] = None
     # Which driver, counted from 1, came to that outcome; None: any.
     driver: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="a whole number from 1, or null for any")] = (
         None
@@ -202,7 +220,7 @@ class Finding:
 class Judgement:
     """The verdict on one experiment with one sentence of reason, and every invariant's own answer. `missed`: what is
     wrong beyond the invariants, in the same form: an argument of `verdict` that did not come true (`outcome`,
-    `charged`, `steps_lost`), or `carried_out` where the experiment did not."""
+    `charged`, `steps_lost`, ...), or `carried_out` where the experiment did not."""
 
     verdict: Verdict
     reason: str

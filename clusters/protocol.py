@@ -7,7 +7,7 @@ A node is named by the harness with a small number (0 is the head, which hosts n
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -45,16 +45,37 @@ TIER_LABEL = "tier"
 
 
 @dataclass(frozen=True, slots=True)
+class Autoscaler:
+    """Ray's own, of that version: it brings nodes that are asked for, `most` at most, and takes back what is idle."""
+
+    version: Literal["v1", "v2"]
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gke:
+    """Where real TPU slices come from: on demand, `spot`, or a `reservation` by its name."""
+
+    spot: bool = False
+    reservation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """What is started: `nodes` worker nodes, each with `cpus_per_node` CPUs (one worker asks for one CPU), or the hosts
     of TPU `slices` in their stead. `tiers`: the tier of each node, for which it has a label; empty: there are none.
-    `redis`: the head keeps what it knows there, so that another one knows it too."""
+    `redis`: the head keeps what it knows there, so that another one knows it too. `autoscaler`: what it begins with is
+    the least there is; None: nodes come and go by faults alone. `ray_job`: it is made for a RayJob with this
+    backoffLimit, which starts drivers; None: it is not. `gke`: slices are real ones; None: they are fakes."""
 
     nodes: int
     cpus_per_node: int = 1
     slices: Slices | None = None
     tiers: tuple[str, ...] = ()
     redis: bool = False
+    autoscaler: Autoscaler | None = None
+    ray_job: int | None = None
+    gke: Gke | None = None
 
     @property
     def plain(self) -> bool:
@@ -78,6 +99,29 @@ def hosts_of(nodes: Iterable[Node]) -> dict[tuple[int, int], int]:
     """(slice, worker id) -> node number; of two with one worker id the first that was started."""
     by_age = sorted(nodes, key=lambda node: node.number, reverse=True)
     return {node.host: node.number for node in by_age if node.host is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class DriverCommand:
+    """What a driver is started with. `log`: the file for what it prints. `environment`: besides the harness's own."""
+
+    words: Sequence[str]
+    log: Path
+    environment: Mapping[str, str]
+    cwd: str | None = None
+
+
+class DriverProcess(Protocol):
+    """A driver that was started; `subprocess.Popen` is one."""
+
+    pid: int
+
+    def wait(self) -> int:
+        """Its exit code; of one that a signal has ended, minus its number."""
+        ...
+
+
+StartDriver = Callable[[DriverCommand], DriverProcess]
 
 
 class Cut(Protocol):
@@ -126,10 +170,23 @@ class PodActs(Protocol):
         """One replica less, and it is this one."""
         ...
 
+    @property
+    def starts_driver(self) -> StartDriver | None:
+        """None: whoever wants one starts it."""
+        ...
+
+    def suspend(self) -> None:
+        """The RayJob, as a queue does with one that has to wait."""
+        ...
+
+    def is_suspended(self) -> bool: ...
+
+    def resume(self) -> None: ...
+
     def delete_head(self) -> None: ...
 
     def wait_for_head(self) -> None:
-        """Where one was deleted, until there is another and the harness has joined it."""
+        """Where one was deleted, or its RayCluster is another now, until the harness has joined the next."""
         ...
 
     def head_replaced(self) -> str:

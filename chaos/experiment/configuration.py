@@ -24,13 +24,14 @@ from shaketable.chaos.plan import ATTACH, KIND, KUBERAY, OWN_JOB_KEYS, Configura
 from shaketable.clusters.protocol import AUTO
 
 # a variable may set these in a file that does not name them
-OPTIONAL = (*OWN_JOB_KEYS, "image", "gcs_storage")
+OPTIONAL = (*OWN_JOB_KEYS, "image", "gcs_storage", "autoscaler", "max_nodes", "launcher", "backoff_limit", "tpus")
 HINTS = fields_of(Configuration)
 CLUSTERS = ("containers", "local", "processes", "simulated")
 # of this machine; in simulation there may be more
 MOST_REAL_NODES = 64
 JOB_CONFIGS: dict[str, type[ChainConfig | ExactConfig]] = {"hash_chain": ChainConfig, "jax_sharded": ExactConfig}
 _TOPOLOGY = re.compile(r"\d{1,3}(x\d{1,3}){1,2}")
+_TPUS = re.compile(r"fake|gke|gke-spot|gke:[\w./-]+")
 _ATTACHED = re.compile(rf"{ATTACH}:({AUTO}|[\w.-]+:\d{{1,5}})")
 # a context may be called nearly anything; a namespace is a DNS label
 _ON_PODS = re.compile(rf"{KUBERAY}(:[^/\s]*(/[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?)?)?")
@@ -57,6 +58,7 @@ def configuration(values: Mapping[str, Any], where: str = "configuration") -> Co
             f"{where}: step_key {made.step_key!r} is for a job of one's own; {made.job} says its steps itself"
         )
     _check_processes(made, where)
+    _check_pods(made, where)
     check_job(made, where)
     # in what a later launch changes the job is not said again
     if "job" in values:
@@ -154,6 +156,20 @@ def _check_processes(made: Configuration, where: str) -> None:
         if there:
             why = "needs Ray, and cluster: processes has none"
             raise ExperimentError(f"{where}: {what} {why}; use cluster: local{else_}")
+
+
+def _check_pods(made: Configuration, where: str) -> None:
+    if not _TPUS.fullmatch(made.tpus):
+        raise ExperimentError(f"{where}: tpus: {made.tpus!r}: write fake, gke, gke-spot or gke:RESERVATION")
+    if made.backoff_limit and made.launcher != "rayjob":
+        raise ExperimentError(f"{where}: backoff_limit is that of a RayJob; add launcher: rayjob, or leave it out")
+    if made.max_nodes and made.autoscaler == "none":
+        raise ExperimentError(f"{where}: max_nodes is for an autoscaler; add autoscaler: v2, or leave it out")
+    if made.autoscaler != "none" and made.most_nodes < made.nodes:
+        raise ExperimentError(
+            f"{where}: the autoscaler may have {made.most_nodes} nodes at most, and the experiment begins with"
+            f" {made.nodes}; use fewer nodes, or more max_nodes"
+        )
 
 
 def _check_job_config(made: Configuration, where: str) -> None:

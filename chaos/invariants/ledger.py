@@ -358,6 +358,9 @@ def _may_belong(history: History, attempt: Attempt, fault: FaultInjected) -> boo
     it."""
     if abs(fault.at_s - attempt.begin_s) <= BORDER_S:
         return True
+    if takes_driver(fault.name) and _recorded(history, fault) is attempt:
+        # with all nodes, of which Ray may have had a notice
+        return True
     if fault.at_s > attempt.end_s or not takes_node(fault.name):
         return False
     lost = history.node_ids(fault.nodes)

@@ -152,7 +152,7 @@ def _watched(configuration: Configuration, cluster: Cluster, place: Path, within
     """One run on `cluster`; it is stopped as soon as it is clear that it cannot do."""
     collector = Collector(place / "witness", cluster.host)
     launch = Launch(configuration, cluster.address, str(place.absolute() / "storage"), "run", collector.config, 0)
-    drivers = Drivers(subject(configuration.subject), launch, place, collector)
+    drivers = Drivers(subject(configuration.subject), launch, place, cluster, collector)
     try:
         drivers.start({})
         ended = collector.wait_for(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shaketable.chaos.plan import Configuration, tier_of
 from shaketable.chaos.subjects.launching import import_paths
-from shaketable.clusters.protocol import Cluster, Shape
+from shaketable.clusters.protocol import Autoscaler, Cluster, Gke, Shape
 from shaketable.clusters.slice_states import Slices, SliceState
 
 # brings ray
@@ -72,11 +72,21 @@ def readable(cwd: str) -> tuple[str, ...]:
 def shape_of(configuration: Configuration) -> Shape:
     """With slices: all whole where it does not say what they are."""
     redis = configuration.gcs_storage == "redis"
+    version = configuration.autoscaler
+    autoscaler = None if version == "none" else Autoscaler(version, configuration.most_nodes)
+    ray_job = configuration.backoff_limit if configuration.launcher == "rayjob" else None
     if not configuration.topology:
         numbers = range(1, configuration.nodes + 1) if configuration.tiers else ()
-        return Shape(configuration.nodes, tiers=tuple(tier_of(configuration.tiers, n) for n in numbers), redis=redis)
+        tiers = tuple(tier_of(configuration.tiers, n) for n in numbers)
+        return Shape(configuration.nodes, tiers=tiers, redis=redis, autoscaler=autoscaler, ray_job=ray_job)
     whole: SliceState = "whole"
     states = configuration.slices or (whole,) * (configuration.nodes // configuration.hosts_per_slice)
     generation = configuration.accelerator_type.lower().removeprefix("tpu-")
     slices = Slices(generation, configuration.topology, configuration.chips_per_host, states)
-    return Shape(configuration.nodes, slices=slices, redis=redis)
+    gke = gke_of(configuration.tpus)
+    return Shape(configuration.nodes, slices=slices, redis=redis, autoscaler=autoscaler, ray_job=ray_job, gke=gke)
+
+
+def gke_of(tpus: str) -> Gke | None:
+    kind, _, reservation = tpus.partition(":")
+    return None if kind == "fake" else Gke(kind == "gke-spot", reservation)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,9 @@ from typing import Any
 from shaketable.chaos.history.collector import Collector
 from shaketable.chaos.history.events import DriverExited, DriverStarted
 from shaketable.chaos.redacting import redacted
+from shaketable.chaos.subjects import launching
 from shaketable.chaos.subjects.protocol import Launch, Subject
+from shaketable.clusters.protocol import Cluster, DriverProcess
 
 GONE_WITHIN_S = 10.0
 # the name of a run beside the one under test, and of the folder that its driver and witnesses write to
@@ -50,13 +51,16 @@ class Drivers:
         subject: Subject,
         launch: Launch,
         folder: Path,
+        cluster: Cluster,
         collector: Collector,
         exited: Callable[[], None] = lambda: None,
     ) -> None:
         self._subject, self._launch, self._folder, self._collector = subject, launch, folder, collector
-        self._exited = exited
+        self._exited, self._cluster = exited, cluster
+        theirs = cluster.pods.starts_driver if cluster.pods is not None else None
+        self._start = theirs or launching.start
         self._lock = threading.Lock()
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: dict[int, DriverProcess] = {}
         self._waiters: list[threading.Thread] = []
         self.pids: list[int] = []
         self._closed = False
@@ -67,8 +71,9 @@ class Drivers:
             if self._closed:
                 raise RuntimeError("the experiment is over: no driver is started any more")
             number = len(self.pids)
-            launch = replace(self._launch, launch=number, changed=changed)
-            process = self._subject.start_driver(launch, self._folder / f"driver-{number}.log")
+            # another cluster may have come in the stead of the first
+            launch = replace(self._launch, address=self._cluster.address, launch=number, changed=changed)
+            process = self._start(self._subject.driver(launch, self._folder / f"driver-{number}.log"))
             self._running[number] = process
             self.pids.append(process.pid)
             self._collector.emit(DriverStarted(launch=number, pid=process.pid, changed=redacted(changed)))
@@ -84,7 +89,7 @@ class Drivers:
         collector = Collector(folder / "witness", self._launch.witness.host)
         launch = replace(self._launch, name=BESIDE, witness=collector.config)
         launch = replace(launch, configuration=replace(launch, changed=changed).effective)
-        return RunBeside(Drivers(self._subject, launch, folder, collector), collector)
+        return RunBeside(Drivers(self._subject, launch, folder, self._cluster, collector), collector)
 
     @property
     def running(self) -> bool:
@@ -106,7 +111,7 @@ class Drivers:
         for waiter in waiters:
             waiter.join(GONE_WITHIN_S)
 
-    def _wait(self, number: int, process: subprocess.Popen[bytes]) -> None:
+    def _wait(self, number: int, process: DriverProcess) -> None:
         code = process.wait()
         self._collector.emit(DriverExited(launch=number, code=code if code >= 0 else 128 - code))
         with self._lock:
@@ -116,7 +121,7 @@ class Drivers:
 
 def _kill_group(pid: int) -> None:
     try:
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(os.getpgid(pid), signal.SIGKILL)
     except ProcessLookupError:
         # its own waiter is about to say so
         pass

@@ -214,7 +214,7 @@ def _run(
     configuration, under_test = plan.configuration, subject(plan.configuration.subject)
     collector = Collector(folder / "witness", cluster.host)
     launch = Launch(configuration, cluster.address, storage.path, RUN_NAME, collector.config, 0)
-    drivers = Drivers(under_test, launch, folder, collector, lambda: schedule.notify())
+    drivers = Drivers(under_test, launch, folder, cluster, collector, lambda: schedule.notify())
     schedule = Injector(
         prepared.armed, Scene(cluster, collector, drivers, folder / "witness", storage), configuration.seed, progress
     )

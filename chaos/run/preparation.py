@@ -20,6 +20,9 @@ from shaketable.clusters.processes import networks
 # module that an experiment may need -> the extra that brings it
 MODULES = {"torch": "torch", "orbax": "jax", "pyarrow": "ray-train", "moto": "storage", "aiohttp": "storage"}
 
+# what only pods have, each with what it is elsewhere
+PODS_ONLY = {"gcs_storage": "memory", "autoscaler": "none", "launcher": "harness", "tpus": "fake"}
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -68,8 +71,10 @@ def out_of_reach(plan: Plan) -> Iterator[str]:
     address = plan.configuration.attach
     if plan.configuration.on_pods:
         yield from _not_on_pods(plan)
-    elif plan.configuration.gcs_storage != "memory":
-        yield f"gcs_storage: {plan.configuration.gcs_storage} needs nodes that are pods: use cluster: kuberay"
+    else:
+        for key, usual in PODS_ONLY.items():
+            if (value := getattr(plan.configuration, key)) != usual:
+                yield f"{key}: {value} needs nodes that are pods: use cluster: kuberay"
     if plan.configuration.on_containers:
         yield from _not_on_containers(plan.configuration)
     if address and plan.configuration.storage == "disk":
@@ -135,7 +140,8 @@ def out_of_the_world(plan: Plan) -> Iterator[str]:
     if is_command(configuration.job) or configuration.attach or configuration.topology:
         return
     least, most = configuration.bounds
-    nodes = configuration.nodes + sum(FAULTS[fault.name].makes_good == "node" for fault in plan.faults)
+    there = configuration.nodes if configuration.autoscaler == "none" else configuration.most_nodes
+    nodes = there + sum(FAULTS[fault.name].makes_good == "node" for fault in plan.faults)
     if nodes < least:
         yield (
             f"nodes: {nodes} cannot hold the {least} workers that num_workers asks for at least, one on each:"

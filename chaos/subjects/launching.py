@@ -22,6 +22,7 @@ from shaketable.chaos.experiment.job_lookup import found_program, search_path
 from shaketable.chaos.history.witness import WitnessConfig
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects.protocol import Launch
+from shaketable.clusters.protocol import DriverCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,16 @@ def import_paths(first: str = "") -> list[str]:
     return [str(path) for path in found if path in named or not any(path.is_relative_to(place) for place in installed)]
 
 
-def start_driver(launch: Launch, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def driver_of_job(launch: Launch, log: Path, environment: Mapping[str, str]) -> DriverCommand:
     """`python -m shaketable.chaos.subjects.driver` for this launch. `environment` is what the subject adds."""
     spec = log.with_suffix(".json")
     write_spec(launch, spec)
     paths = os.pathsep.join(import_paths(launch.configuration.cwd))
     env = {**environment, WitnessConfig.ENV: launch.witness.dump(), "PYTHONPATH": paths}
-    return _start([sys.executable, "-m", "shaketable.chaos.subjects.driver", str(spec)], log, env, None)
+    return DriverCommand([sys.executable, "-m", "shaketable.chaos.subjects.driver", str(spec)], log, env)
 
 
-def start_command(launch: Launch, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def driver_of_command(launch: Launch, log: Path, environment: Mapping[str, str]) -> DriverCommand:
     """The job's own command line. `python` in it is the interpreter that shaketable runs in: the cluster's version of
     Ray and of Python have to be the driver's."""
     words = shlex.split(launch.effective.job)
@@ -93,7 +94,8 @@ def start_command(launch: Launch, log: Path, environment: Mapping[str, str]) -> 
         "PYTHONUNBUFFERED": "1",
     }
     program = found_program(words[0], launch.effective.cwd) or words[0]
-    return _start([words[0] if "/" in words[0] else program, *words[1:]], log, env, launch.effective.cwd or None)
+    command = [words[0] if "/" in words[0] else program, *words[1:]]
+    return DriverCommand(command, log, env, launch.effective.cwd or None)
 
 
 def _own_paths() -> list[str]:
@@ -104,12 +106,13 @@ def _own_paths() -> list[str]:
     return [*given, *(path for path in import_paths() if Path(path) == ours.resolve() and path not in given)]
 
 
-def _start(command: list[str], log: Path, environment: Mapping[str, str], cwd: str | None) -> subprocess.Popen[bytes]:
-    with log.open("ab") as output:
+def start(driver: DriverCommand) -> subprocess.Popen[bytes]:
+    """In a session of its own."""
+    with driver.log.open("ab") as output:
         return subprocess.Popen(
-            command,
-            env={**os.environ, **environment},
-            cwd=cwd,
+            driver.words,
+            env={**os.environ, **driver.environment},
+            cwd=driver.cwd,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""What the harness needs of a subject: start its driver as a process of its own, and read afterwards what it left.
+"""What the harness needs of a subject: what its driver is started with, and to read afterwards what it left.
 
 Whatever happens while it runs comes to the harness as events (`chaos/history/witness.py`), never through this
 interface, so that a driver can be killed at any instant without taking anything of the harness along.
@@ -6,7 +6,6 @@ interface, so that a driver can be killed at any instant without taking anything
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from shaketable.chaos.history.events import AnyEvent, CheckpointProbed, LogRecord
 from shaketable.chaos.history.witness import WitnessConfig
 from shaketable.chaos.plan import Configuration
+from shaketable.clusters.protocol import DriverCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Subject(Protocol):
 
     name: str
 
-    def start_driver(self, launch: Launch, log: Path) -> subprocess.Popen[bytes]:
-        """The driver as a process in a session of its own; what it prints goes to `log`."""
+    def driver(self, launch: Launch, log: Path) -> DriverCommand:
+        """What it is started with; what it prints goes to `log`."""
         ...
 
     def log_records(self, storage_path: str, name: str) -> list[LogRecord]:

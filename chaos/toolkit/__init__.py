@@ -120,6 +120,7 @@ def verdict(
     charged: dict[str, int] | None = None,
     steps_lost: int | None = None,
     within_s: float = 300.0,
+    world_size: int | None = None,
     driver: int | None = None,
     recovery_within_s: float | None = None,
 ) -> str:

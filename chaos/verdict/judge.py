@@ -163,6 +163,10 @@ def _missed(history: History) -> Iterator[tuple[str, str]]:
         yield "driver", wrong_driver
     for wrong in _wrongly_charged(history):
         yield "charged", wrong
+    largest = max((attempt.world_size for attempt in history.attempts), default=0)
+    if expect.world_size not in (None, largest):
+        wanted = counted(expect.world_size, "worker")
+        yield "world_size", f"expected an attempt with {wanted}, and none with more; the largest had {largest}"
     lost = steps_lost(history)
     if expect.steps_lost is not None and lost > expect.steps_lost:
         yield "steps_lost", f"expected at most {counted(expect.steps_lost, 'step')} lost, the run lost {lost}"

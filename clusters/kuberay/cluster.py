@@ -20,6 +20,8 @@ from shaketable.clusters.protocol import TIER_LABEL, ClusterError, Node, NodeSta
 from shaketable.clusters.view import ListedNode
 
 JOINED_WITHIN_S = 240.0
+# Ray's autoscaler looks every five seconds for what is idle
+GIVEN_BACK_WITHIN_S = 60.0
 LOOK_S = 0.1
 # to every process but the first, which Linux spares, and the shell itself
 FREEZE, THAW = ("sh", "-c", "kill -STOP -1"), ("sh", "-c", "kill -CONT -1")
@@ -39,30 +41,36 @@ class Pods(Protocol):
     def scale(self, cluster: str, group: int, replicas: int) -> None: ...
 
 
+class RayOf(Protocol):
+    """A RayCluster that is up at `address`. Another one may come in its stead, of the same RayJob."""
+
+    name: str
+    address: str
+
+    def join(self) -> None:
+        """Has this pod be a node of it, of a new head too."""
+        ...
+
+
 class KubeRayCluster(AttachedCluster):
-    """`name` is that of the RayCluster, which is up at `address`. `join`: has this pod be a node of it, of a new head
-    too. `acts`: what can be done to its pods beside what any cluster can do to its nodes."""
+    """`acts`: what can be done to its pods beside what any cluster can do to its nodes."""
 
     kind = "kuberay"
 
-    def __init__(
-        self,
-        kubernetes: Pods,
-        name: str,
-        address: str,
-        shape: Shape,
-        join: Callable[[], None],
-        acts: Callable[[KubeRayCluster], PodActs],
-    ) -> None:
-        self._kubernetes, self._name = kubernetes, name
+    def __init__(self, kubernetes: Pods, ray: RayOf, shape: Shape, acts: Callable[[KubeRayCluster], PodActs]) -> None:
+        self._kubernetes, self._ray = kubernetes, ray
         # of each node, as it was when it was seen first
         self._pods: dict[int, SeenPod] = {}
         self._unsaid: list[Node] = []
         self._entering = threading.RLock()
-        self._join, self._headless = join, False
+        self._headless = False
         self._left: set[int] = set()
-        super().__init__(address, shape)
+        super().__init__(ray.address, shape)
         self.pods = acts(self)
+
+    @property
+    def ray_cluster(self) -> str:
+        return self._ray.name
 
     # -- nodes
 
@@ -81,7 +89,8 @@ class KubeRayCluster(AttachedCluster):
         """Nodes that were known stay in the book, and are dead."""
         if self._headless:
             before = self._node_agents
-            self._join()
+            self._ray.join()
+            self.address = self._ray.address
             self._connect()
             self._headless = False
             before.close()
@@ -109,12 +118,12 @@ class KubeRayCluster(AttachedCluster):
         names = [group.labels.get(TIER_LABEL, "") for group in groups_of(self.shape)]
         if slice_ is not None or self.shape.slices is not None or tier not in names:
             raise Unsupported(
-                f"no slice is added to the RayCluster {self._name}, nor a tier {tier!r}: use cluster: local"
+                f"no slice is added to the RayCluster {self.ray_cluster}, nor a tier {tier!r}: use cluster: local"
             )
         with self._entering:
             before = {pod.uid for pod in self.workers()}
             group = names.index(tier)
-            self._kubernetes.scale(self._name, group, self._kubernetes.replicas(self._name, group) + 1)
+            self._kubernetes.scale(self.ray_cluster, group, self._kubernetes.replicas(self.ray_cluster, group) + 1)
             return [self._joined(before)]
 
     def _joined(self, before: set[str]) -> Node:
@@ -131,13 +140,13 @@ class KubeRayCluster(AttachedCluster):
         raise ClusterError(f"no node joined within {JOINED_WITHIN_S:g} s of one more replica; pods: {starting}")
 
     def workers(self) -> list[SeenPod]:
-        return self._kubernetes.pods(workers_of(self._name))
+        return self._kubernetes.pods(workers_of(self.ray_cluster))
 
     def pod_of(self, number: int) -> SeenPod:
         """As it was when its node was seen first."""
         self.node(number)
         if number not in self._pods:
-            raise ClusterError(f"node {number} is no pod of the RayCluster {self._name}")
+            raise ClusterError(f"node {number} is no pod of the RayCluster {self.ray_cluster}")
         return self._pods[number]
 
     # -- faults
@@ -193,6 +202,20 @@ class KubeRayCluster(AttachedCluster):
                 raise ClusterError(f"node {number}: waited {timeout_s:g} s for {state}; it is {seen}")
             time.sleep(LOOK_S)
         return time.monotonic() - began_s
+
+    def leftovers(self) -> list[str]:
+        """With an autoscaler, also what it should have taken back, for which it has time."""
+        # nobody is there to be asked
+        left = [] if self._headless else super().leftovers()
+        if self.shape.autoscaler is None or left:
+            return left
+        deadline_s = time.monotonic() + GIVEN_BACK_WITHIN_S
+        while len(there := [pod for pod in self.workers() if not pod.deleting]) > self.shape.nodes:
+            if time.monotonic() > deadline_s:
+                more = len(there) - self.shape.nodes
+                return [f"{more} pods that nobody uses, {GIVEN_BACK_WITHIN_S:g} s after the run: {there[-1].name}"]
+            time.sleep(LOOK_S)
+        return []
 
     def close(self) -> None:
         if self.pods is not None:

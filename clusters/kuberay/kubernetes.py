@@ -28,6 +28,7 @@ from lightkube.types import CascadeType, PatchType
 from shaketable.clusters.protocol import ClusterError
 
 RayCluster: type[GenericNamespacedResource] = create_namespaced_resource("ray.io", "v1", "RayCluster", "rayclusters")
+RayJob: type[GenericNamespacedResource] = create_namespaced_resource("ray.io", "v1", "RayJob", "rayjobs")
 NOT_FOUND, CONFLICT = 404, 409
 EXEC_WITHIN_S = 30.0
 # of a container that will not start whatever is waited
@@ -162,6 +163,22 @@ class Kubernetes:
     def end_ray_cluster(self, cluster: str) -> None:
         with _gone_already(f"delete RayCluster {cluster}"):
             self.client.delete(RayCluster, cluster, namespace=self.namespace)
+
+    # -- RayJobs
+
+    def ray_job(self, name: str) -> dict[str, Any]:
+        """Its status."""
+        with _explained(f"read RayJob {name}"):
+            found: Any = self.client.get(RayJob, name, namespace=self.namespace)
+        return dict(found.get("status") or {})
+
+    def change_ray_job(self, name: str, spec: Mapping[str, Any]) -> None:
+        with _explained(f"change RayJob {name}"):
+            self.client.patch(RayJob, name, {"spec": dict(spec)}, namespace=self.namespace, patch_type=PatchType.MERGE)
+
+    def end_ray_job(self, name: str) -> None:
+        with _gone_already(f"delete RayJob {name}"):
+            self.client.delete(RayJob, name, namespace=self.namespace)
 
     # -- pods
 

@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 
 from shaketable.clusters.fake_slices import FakeHost, hosts_in
+from shaketable.clusters.kuberay import gke as tpus
 from shaketable.clusters.kuberay.rights import RBAC, rules_of_pod
-from shaketable.clusters.protocol import TIER_LABEL, Shape
+from shaketable.clusters.protocol import TIER_LABEL, Autoscaler, Gke, Shape
+from shaketable.clusters.slice_states import Slices
 
 RUN_LABEL = "shaketable/run"
 # of the pod that is to make room
@@ -28,12 +30,17 @@ RAY = "ray"
 # Ray drains for so long after a SIGTERM; the pod is killed a little later
 GRACE_S, DRAIN_S = 30, 25
 MOST_REPLICAS = 32
+# then the autoscaler takes a node back
+IDLE_S = 10
 GCS_PORT, RAYLET_PORT = 6379, 6380
 DOMAIN = "cluster.local"
 REDIS_PORT = 6399
 REDIS = ("redis-server", "--save", "", "--appendonly", "no", "--protected-mode", "no", "--dir", "/tmp")
 STARTED_WITHIN_S = 240
 KEEPER = "shaketable.clusters.kuberay.keeper"
+ENTRYPOINT = "shaketable.clusters.kuberay.entrypoint"
+# a resource that only the driver's pod has
+DRIVERS_PLACE = "shaketable_driver"
 Document = dict[str, Any]
 
 
@@ -137,14 +144,66 @@ def driver_pod(stay: Stay) -> Document:
 
 
 def ray_cluster(stay: Stay, name: str, shape: Shape, ray: str) -> Document:
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": _metadata(stay, name),
+        "spec": _cluster(stay, name, shape, ray),
+    }
+
+
+def ray_job(stay: Stay, name: str, shape: Shape, ray: str) -> Document:
+    """KubeRay submits it itself, by the head's dashboard. Its driver goes to where that resource is."""
+    spec = {
+        "submissionMode": "HTTPMode",
+        "entrypoint": f"exec python -m {ENTRYPOINT} {job_directory(name)} $PPID",
+        "entrypointResources": json.dumps({DRIVERS_PLACE: 1}),
+        "backoffLimit": shape.ray_job or 0,
+        # else KubeRay suspends nothing; and it is to be looked at when the run is over
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": 3600,
+        "rayClusterSpec": _cluster(stay, name, shape, ray),
+    }
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": _metadata(stay, name), "spec": spec}
+
+
+def of_ones_own(name: str, namespace: str, image: str, shape: Shape, ray: str) -> Document:
+    """A RayCluster as `shaketable run` makes it, for whoever wants to make one: nobody owns it, and its nodes are there
+    from the beginning."""
+    document = ray_cluster(Stay(name, namespace, False, image), name, shape, ray)
+    document["metadata"] = {"name": name, **({"namespace": namespace} if namespace else {})}
+    for group, spec in zip(groups_of(shape), document["spec"]["workerGroupSpecs"], strict=True):
+        spec["replicas"] = group.replicas
+    return document
+
+
+def job_directory(name: str) -> str:
+    """In the driver's pod."""
+    return f"/tmp/shaketable/{name}"
+
+
+def _cluster(stay: Stay, name: str, shape: Shape, ray: str) -> Document:
     """A head without CPUs, and a worker group for each kind of node."""
-    head_starts = {"num-cpus": "0", "include-dashboard": "false", **_COMMON}
+    dashboard = "false" if shape.ray_job is None else "true"
+    head_starts = {"num-cpus": "0", "include-dashboard": dashboard, **_COMMON}
     head = {"rayStartParams": head_starts, "template": _template(stay)}
+    if shape.autoscaler is not None:
+        # it is in the head's pod, and asks the API server by an account that KubeRay makes
+        head["template"]["spec"]["automountServiceAccountToken"] = True
     workers = [_worker_group(stay, group, shape) for group in groups_of(shape)]
-    spec = {"rayVersion": ray, "headGroupSpec": head, "workerGroupSpecs": workers}
+    spec: Document = {"rayVersion": ray, "headGroupSpec": head, "workerGroupSpecs": workers}
+    if shape.autoscaler is not None:
+        spec["enableInTreeAutoscaling"] = True
+        spec["autoscalerOptions"] = _autoscaler(stay, shape.autoscaler)
     if shape.redis:
         spec["gcsFaultToleranceOptions"] = {"redisAddress": f"{redis_of(name)}:{REDIS_PORT}"}
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(stay, name), "spec": spec}
+    return spec
+
+
+def _autoscaler(stay: Stay, autoscaler: Autoscaler) -> Document:
+    container = _container("autoscaler", stay.image, {})
+    said = {key: container[key] for key in ("image", "imagePullPolicy", "env", "resources", "securityContext")}
+    return {**said, "version": autoscaler.version, "idleTimeoutSeconds": IDLE_S}
 
 
 def redis_of(cluster: str) -> str:
@@ -169,21 +228,33 @@ def redis(stay: Stay, cluster: str) -> list[Document]:
 
 def _worker_group(stay: Stay, group: Group, shape: Shape) -> Document:
     starts = {"num-cpus": str(shape.cpus_per_node), **_COMMON}
-    environment: list[Document] = []
-    if group.hosts:
+    template = _template(stay)
+    if group.hosts and shape.gke is not None and shape.slices is not None:
+        _on_a_tpu(template["spec"], shape.gke, shape.slices)
+    elif group.hosts:
         starts["resources"] = f"'{json.dumps({'TPU': group.hosts[0].chips})}'"
-        environment = _of_a_slice(group.hosts[0])
+        template = _template(stay, _of_a_slice(group.hosts[0]))
+    hosts, most = len(group.hosts) or 1, shape.autoscaler.most if shape.autoscaler is not None else 0
     return {
         "groupName": group.name,
         # none before Ray has its head: a node that asks for it too soon ends
-        "replicas": 0,
+        "replicas": 0 if shape.ray_job is None else group.replicas,
         "minReplicas": 0,
-        "maxReplicas": MOST_REPLICAS,
-        "numOfHosts": len(group.hosts) or 1,
+        "maxReplicas": most // hosts if most else MOST_REPLICAS,
+        "numOfHosts": hosts,
         "rayStartParams": starts,
         **({"labels": dict(group.labels)} if group.labels else {}),
-        "template": _template(stay, environment),
+        "template": template,
     }
+
+
+def _on_a_tpu(pod: Document, gke: Gke, slices: Slices) -> None:
+    """Its node of Ray finds its chips and its slice by itself."""
+    pod |= tpus.on_host(gke, slices.generation, slices.topology)
+    container = pod["containers"][0]
+    chips = tpus.resources(slices.chips_per_host)
+    # its memory is the machine's
+    container["resources"] = {"requests": {**container["resources"]["requests"], **chips}, "limits": chips}
 
 
 def _of_a_slice(host: FakeHost) -> list[Document]:

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from shaketable.clusters.kuberay.kubernetes import Kubernetes, SeenPod
 from shaketable.clusters.kuberay.manifests import VICTIM, Stay, head_of, no_more_pods, preemptor
-from shaketable.clusters.protocol import ClusterError, Obstacle
+from shaketable.clusters.kuberay.ray_job import RayJob
+from shaketable.clusters.protocol import ClusterError, DriverCommand, DriverProcess, Obstacle, StartDriver, Unsupported
 
 # it is there on every Kubernetes, and nobody has to be asked for one
 PRIORITY_CLASS = "system-cluster-critical"
@@ -25,6 +26,11 @@ NO_IMAGE = "nowhere.invalid/shaketable/none:none"
 
 class PodsOf(Protocol):
     """The Ray cluster whose pods they are (`cluster.py`)."""
+
+    @property
+    def ray_cluster(self) -> str:
+        """The name of the RayCluster that there is now."""
+        ...
 
     def pod_of(self, number: int) -> SeenPod:
         """As it was when its node was seen first."""
@@ -42,10 +48,10 @@ class PodsOf(Protocol):
 
 
 class PodActs:
-    """Of the RayCluster `name`. Nodes are meant by their numbers."""
+    """Of the `job` that their RayCluster was made for, too; None: for none. Nodes are meant by their numbers."""
 
-    def __init__(self, kubernetes: Kubernetes, stay: Stay, name: str, cluster: PodsOf) -> None:
-        self._kubernetes, self._stay, self._name, self._cluster = kubernetes, stay, name, cluster
+    def __init__(self, kubernetes: Kubernetes, stay: Stay, job: RayJob | None, cluster: PodsOf) -> None:
+        self._kubernetes, self._stay, self._job, self._cluster = kubernetes, stay, job, cluster
         # by node, since a pod that is gone says nothing any more
         self._disrupted: dict[int, str] = {}
         self._undo: dict[str, Callable[[], None]] = {}
@@ -53,6 +59,10 @@ class PodActs:
         self._said: list[tuple[str, int]] = []
         # that was deleted
         self._head: SeenPod | None = None
+
+    @property
+    def _name(self) -> str:
+        return self._cluster.ray_cluster
 
     def close(self) -> None:
         for key in list(self._undo):
@@ -120,6 +130,32 @@ class PodActs:
         names = [str(group["groupName"]) for group in self._kubernetes.groups(self._name)]
         return names.index(pod.group)
 
+    # -- a RayJob
+
+    @property
+    def starts_driver(self) -> StartDriver | None:
+        return None if self._job is None else self._start_driver
+
+    def _start_driver(self, driver: DriverCommand) -> DriverProcess:
+        return self._ray_job().start(driver, self._cluster.begins_anew)
+
+    def _ray_job(self) -> RayJob:
+        if self._job is None:
+            raise Unsupported("the run was not submitted as a RayJob: use launcher: rayjob")
+        return self._job
+
+    def suspend(self) -> None:
+        job = self._ray_job()
+        self._undo["suspend"] = job.resume
+        self._cluster.begins_anew()
+        job.suspend()
+
+    def is_suspended(self) -> bool:
+        return self._ray_job().is_suspended
+
+    def resume(self) -> None:
+        self._undone("suspend")
+
     # -- the head
 
     def delete_head(self) -> None:
@@ -129,6 +165,9 @@ class PodActs:
         self._head = head
 
     def wait_for_head(self) -> None:
+        if self._job is not None:
+            self._cluster.joined_anew()
+            return
         deadline_s = time.monotonic() + HEAD_WITHIN_S
         while self._head is not None and not self.head_replaced():
             if time.monotonic() > deadline_s:
@@ -137,6 +176,10 @@ class PodActs:
 
     def head_replaced(self) -> str:
         now = self._kubernetes.pods(head_of(self._name))
+        if self._job is not None:
+            # whether another comes is for whoever submits the job again
+            gone = self._head is not None and self._head.uid not in [pod.uid for pod in now]
+            return f"{self._head.name} is gone" if self._head is not None and gone else ""
         if self._head is None or not any(pod.ready and pod.uid != self._head.uid for pod in now):
             return ""
         return f"{self._head.name} is gone" if self._cluster.joined_anew() else ""

@@ -6,14 +6,16 @@ has exactly those: what it still has as alive of a pod that is gone is waited ou
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from shaketable.clusters import marked
 from shaketable.clusters.kuberay.cluster import KubeRayCluster
 from shaketable.clusters.kuberay.kubernetes import Kubernetes, SeenPod
 from shaketable.clusters.kuberay.manifests import (
+    DRIVERS_PLACE,
     ENV,
     Group,
     Stay,
@@ -30,14 +33,16 @@ from shaketable.clusters.kuberay.manifests import (
     head_address,
     head_of,
     ray_cluster,
+    ray_job,
     redis,
     redis_of,
     workers_of,
 )
 from shaketable.clusters.kuberay.pod_acts import PodActs
+from shaketable.clusters.kuberay.ray_job import RayJob
 from shaketable.clusters.local import node as ray_node
 from shaketable.clusters.machine import own_ip
-from shaketable.clusters.protocol import ClusterError, Shape, Unsupported
+from shaketable.clusters.protocol import Autoscaler, ClusterError, Gke, Shape, Unsupported
 from shaketable.clusters.view import RayView
 
 HEAD_UP_WITHIN_S = 240.0
@@ -71,20 +76,21 @@ class KubeRayPool:
                 "KubeRay makes slices as a whole, and the experiment begins with another; use cluster: local"
             )
         ray = self._ready(shape)
-        with KubeRayCluster(self._kubernetes, ray.name, ray.address, shape, ray.join, self._acts(ray.name)) as cluster:
+        with KubeRayCluster(self._kubernetes, ray, shape, self._acts(ray.job)) as cluster:
             yield cluster
 
-    def _acts(self, name: str) -> Callable[[KubeRayCluster], PodActs]:
-        return lambda cluster: PodActs(self._kubernetes, self._stay, name, cluster)
+    def _acts(self, job: RayJob | None) -> Callable[[KubeRayCluster], PodActs]:
+        return lambda cluster: PodActs(self._kubernetes, self._stay, job, cluster)
 
     def _ready(self, shape: Shape) -> _RayCluster:
         ray = self._fitting(shape)
         try:
             ray.make_ready(shape, READY_AGAIN_WITHIN_S if ray.used else NODES_UP_WITHIN_S)
-        except ClusterError:
+        except ClusterError as error:
             if not ray.used:
                 raise
             # what an experiment has done to it is nothing to the next one
+            print(f"making another RayCluster: {error}", file=sys.stderr, flush=True)
             self.close()
             ray = self._fitting(shape)
             ray.make_ready(shape, NODES_UP_WITHIN_S)
@@ -93,16 +99,17 @@ class KubeRayPool:
 
     def _fitting(self, shape: Shape) -> _RayCluster:
         """The one that is there, if its worker groups are those."""
-        kinds = kinds_of(groups_of(shape))
-        if self._ray is not None and (self._ray.kinds, self._ray.redis) == (kinds, shape.redis):
+        if self._ray is not None and self._ray.kind == kind_of(shape) and self._ray.job is None:
             return self._ray
         self.close()
         self._made += 1
         name = f"{self._stay.name}-{self._made}"
         for document in redis(self._stay, name) if shape.redis else ():
             self._kubernetes.create(document)
-        self._kubernetes.create(ray_cluster(self._stay, name, shape, metadata.version("ray")))
-        self._ray = _RayCluster(self._kubernetes, name, groups_of(shape), shape.redis)
+        make = ray_cluster if shape.ray_job is None else ray_job
+        self._kubernetes.create(make(self._stay, name, shape, metadata.version("ray")))
+        job = None if shape.ray_job is None else RayJob(self._kubernetes, name, shape.ray_job)
+        self._ray = _RayCluster(self._kubernetes, name, kind_of(shape), job)
         return self._ray
 
     def close(self) -> None:
@@ -111,37 +118,62 @@ class KubeRayPool:
             ray.close()
 
 
-def kinds_of(groups: Iterable[Group]) -> list[Group]:
-    """However many there are of each."""
-    return [replace(group, replicas=0) for group in groups]
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a RayCluster is made with and keeps: its worker groups, however many replicas each has."""
+
+    groups: tuple[Group, ...]
+    redis: bool
+    autoscaler: Autoscaler | None
+    ray_job: int | None
+    gke: Gke | None
+
+
+def kind_of(shape: Shape) -> Kind:
+    groups = tuple(replace(group, replicas=0) for group in groups_of(shape))
+    return Kind(groups, shape.redis, shape.autoscaler, shape.ray_job, shape.gke)
 
 
 class _RayCluster:
-    """One RayCluster, and this pod's own node of it: a driver needs a raylet beside it. It has no CPUs."""
+    """One RayCluster, and this pod's own node of it: a driver needs a raylet beside it. It has no CPUs. Of a `job` it
+    is the one that the job has now. `made`: what was made, one or the other."""
 
-    def __init__(self, kubernetes: Kubernetes, name: str, groups: tuple[Group, ...], redis: bool) -> None:
-        self._kubernetes, self.name, self.redis = kubernetes, name, redis
-        self.kinds = kinds_of(groups)
-        self.address, self._joined, self.used = head_address(name, kubernetes.namespace), 0, False
+    def __init__(self, kubernetes: Kubernetes, made: str, kind: Kind, job: RayJob | None) -> None:
+        self._kubernetes, self.name, self._made, self.kind, self.job = kubernetes, made, made, kind, job
+        # the uid of the one that was joined last
+        self._head = ""
+        self.address, self._joined, self.used = head_address(made, kubernetes.namespace), 0, False
         self._directory = Path(tempfile.mkdtemp(prefix="shk-"))
 
     def make_ready(self, shape: Shape, within_s: float) -> None:
         if not self._joined:
             self.join()
+        if self.job is not None:
+            self._wait_for_nodes(shape.nodes, within_s)
+            return
         # What came back in place would be kept back by Kubernetes the longer, the more often it did.
         for pod in self._workers():
             if pod.restarts:
                 self._kubernetes.delete_pod(pod.name)
         for number, group in enumerate(groups_of(shape)):
             self._kubernetes.scale(self.name, number, group.replicas)
+            if self.kind.autoscaler is not None:
+                # which would take back what is idle before the run has begun
+                self._kubernetes.change_group(self.name, number, {"minReplicas": group.replicas})
         self._wait_for_nodes(shape.nodes, within_s)
 
     def join(self) -> None:
         """The head that there is, once it is up: this pod has a node of it then, beside what is left of those of heads
         that are gone."""
+        if self.job is not None:
+            self.name = self.job.cluster(self._has_another_head)
+            self.address = head_address(self.name, self._kubernetes.namespace)
         self._wait_for_head()
         self._join()
         self._joined += 1
+
+    def _has_another_head(self, cluster: str) -> bool:
+        return any(not pod.deleting and pod.uid != self._head for pod in self._kubernetes.pods(head_of(cluster)))
 
     def _wait_for_head(self) -> None:
         """Until Ray has it as a node, which nobody may join before."""
@@ -149,6 +181,7 @@ class _RayCluster:
         while True:
             pods = [pod for pod in self._kubernetes.pods(head_of(self.name)) if not pod.deleting]
             if pods and pods[0].ready and self._is_head(pods[0]):
+                self._head = pods[0].uid
                 return
             _check(pods, "the head", self.name, deadline_s, HEAD_UP_WITHIN_S)
             time.sleep(LOOK_S)
@@ -164,6 +197,8 @@ class _RayCluster:
             # another head knows it, by what the one before has kept
             return
         arguments = ray_node.worker_arguments(self.address, 0)
+        if self.job is not None:
+            arguments.append(f"--resources={json.dumps({DRIVERS_PLACE: 1})}")
         node = ray_node.start(0, MARK, self._directory / str(self._joined), arguments, {})
         while not self._is_member():
             node.check_starting()
@@ -201,10 +236,13 @@ class _RayCluster:
     def close(self) -> None:
         marked.kill_all(MARK)
         shutil.rmtree(self._directory, ignore_errors=True)
-        self._kubernetes.end_ray_cluster(self.name)
-        if self.redis:
-            self._kubernetes.delete_pod(redis_of(self.name))
-            self._kubernetes.end_service(redis_of(self.name))
+        if self.job is not None:
+            self.job.close()
+        else:
+            self._kubernetes.end_ray_cluster(self._made)
+        if self.kind.redis:
+            self._kubernetes.delete_pod(redis_of(self._made))
+            self._kubernetes.end_service(redis_of(self._made))
 
 
 def _check(pods: list[SeenPod], what: str, cluster: str, deadline_s: float, within_s: float) -> None:

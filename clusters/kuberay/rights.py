@@ -37,6 +37,7 @@ IN_NAMESPACE = (
     Right(
         "ray.io", "rayclusters", ("create", "get", "list", "patch", "delete"), pod=("create", "get", "patch", "delete")
     ),
+    Right("ray.io", "rayjobs", ("create", "get", "patch", "delete"), pod=("create", "get", "patch", "delete")),
 )
 # where no namespace is named, and the run has one of its own
 OWN_NAMESPACE = Right("", "namespaces", ("create", "get", "delete"), pod=("get", "delete"))

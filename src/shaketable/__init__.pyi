@@ -196,3 +196,6 @@ def stop_operator(
 
 def delete_head(at: Trigger) -> FaultPlan:
     """Delete the pod of Ray's head. It has landed when there is another."""
+
+def suspend_job(at: Trigger, until: Trigger | None = None) -> FaultPlan:
+    """Suspend the RayJob that the run was submitted as (launcher: rayjob); it is resumed at `until`."""

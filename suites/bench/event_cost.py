@@ -19,6 +19,7 @@ from statistics import median
 from shaketable.chaos.history.witness import Collector
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects import Launch, subject
+from shaketable.chaos.subjects.launching import start
 from shaketable.clusters.protocol import Cluster
 from shaketable.suites.bench.figures import Sample
 from shaketable.suites.bench.rig import NAME, START_WITHIN_S, BenchError
@@ -63,7 +64,7 @@ def _watched(cluster: Cluster, folder: Path) -> Path:
         job = f"python {SCRIPT} {' '.join(_arguments(folder))}"
         configuration = Configuration(subject="ray-train", job=job, cwd=str(folder), step_key="step")
         launch = Launch(configuration, cluster.address, str(folder / "storage"), NAME, collector.config, 0)
-        _ended(subject("ray-train").start_driver(launch, folder / "driver-0.log"), folder)
+        _ended(start(subject("ray-train").driver(launch, folder / "driver-0.log")), folder)
         _check(len(collector.finish()) > 2 * STEPS, "the harness heard no steps", folder)
     finally:
         collector.close()

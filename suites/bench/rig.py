@@ -27,6 +27,7 @@ from shaketable.chaos.history.events import (
 from shaketable.chaos.history.witness import Collector
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects import Launch, subject
+from shaketable.chaos.subjects.launching import start
 from shaketable.clusters.protocol import Cluster
 from shaketable.suites.bench.reading import Recovery, place_of, recovery
 
@@ -81,7 +82,7 @@ class Bed:
             launch=number,
         )
         started_s = time.time()
-        self._drivers.append(self._subject.start_driver(launch, self._folder / f"driver-{number}.log"))
+        self._drivers.append(start(self._subject.driver(launch, self._folder / f"driver-{number}.log")))
         self.collector.emit(DriverStarted(launch=number, pid=self.driver.pid))
         return started_s
 

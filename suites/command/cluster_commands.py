@@ -3,12 +3,16 @@ started from, and `shaketable kubernetes-role`, the rights that `--cluster kuber
 
 from __future__ import annotations
 
+import math
+import re
 import sys
-from typing import Annotated
+from importlib import metadata
+from typing import Annotated, Any
 
 import typer
 import yaml
 
+from shaketable.chaos.errors import ExperimentError
 from shaketable.clusters.kuberay import rights
 from shaketable.clusters.protocol import ClusterError
 from shaketable.reports import results
@@ -60,6 +64,65 @@ def build(
         raise UsageError(str(error)) from None
     print(f"built {named}: {images.versions()}")
     return results.EXIT_PASS
+
+
+@command(
+    examples="""
+shaketable gke-cluster --accelerator-type TPU-V6E --topology 4x4 --image IMAGE | kubectl apply -f -
+shaketable gke-cluster --accelerator-type TPU-V5P --topology 2x2x2 --slices 2 --spot --image IMAGE
+shaketable gke-cluster --accelerator-type TPU-V4 --topology 2x2x4 --reservation ours --image IMAGE > raycluster.yaml
+"""
+)
+def gke_cluster(
+    accelerator_type: Annotated[
+        str, typer.Option(metavar="TYPE", help="As in ScalingConfig: TPU-V4, TPU-V5P, TPU-V5LITEPOD or TPU-V6E.")
+    ],
+    topology: Annotated[str, typer.Option(metavar="AxB[xC]", help="Of a slice, such as 4x4 or 2x2x2.")],
+    image: Annotated[str, typer.Option(metavar="NAME", help="Of the pods.")],
+    slices: Annotated[int, typer.Option(metavar="N", min=1, help="How many of them.")] = 1,
+    chips_per_host: Annotated[int, typer.Option(metavar="N", min=1, help="Of one machine.")] = 4,
+    spot: Annotated[bool, typer.Option("--spot", help="On machines that GKE may take back.")] = False,
+    reservation: Annotated[str, typer.Option(metavar="NAME", help="On machines of that reservation.")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Of the RayCluster.")] = "shaketable",
+    namespace: Annotated[str, typer.Option(metavar="NAME", help="Without it, kubectl's own.")] = "",
+) -> int:
+    """Print a RayCluster with real TPU slices for GKE.
+
+    It is what `shaketable run --cluster kuberay --var tpus=gke` makes for an experiment. It needs node pools with these
+    slices, and GKE's Ray add-on. `kubectl apply --dry-run=server -f -` checks it and makes nothing."""
+    if spot and reservation:
+        raise UsageError("--spot and --reservation: a machine is one or the other")
+    tpus = f"gke:{reservation}" if reservation else "gke-spot" if spot else "gke"
+    try:
+        document = _on_gke(
+            (name, namespace, image),
+            tpus=tpus,
+            accelerator_type=accelerator_type,
+            topology=topology,
+            chips_per_host=chips_per_host,
+            slices=["whole"] * slices,
+        )
+    except (ExperimentError, ClusterError) as error:
+        raise UsageError(str(error)) from None
+    sys.stdout.write(yaml.dump(document, sort_keys=False, Dumper=_Plain))
+    return results.EXIT_PASS
+
+
+class _Plain(yaml.SafeDumper):  # type: ignore[misc]  # yaml has no types
+    """Without anchors, which nobody writes by hand."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _on_gke(called: tuple[str, str, str], **values: Any) -> dict[str, Any]:
+    from shaketable.chaos.experiment.configuration import configuration
+    from shaketable.chaos.run.borrowed_cluster import shape_of
+    from shaketable.clusters.kuberay.manifests import of_ones_own
+
+    workers = math.prod(map(int, re.findall(r"\d+", values["topology"]))) // values["chips_per_host"] or 1
+    made = configuration({"cluster": "kuberay", "num_workers": workers, **values}, "gke-cluster")
+    return of_ones_own(*called, shape_of(made), metadata.version("ray"))
 
 
 @command(

@@ -29,7 +29,7 @@ from shaketable.suites.gate import catalogue
 from shaketable.suites.gate.catalogue import Entry, UsageError
 
 FOLDER = Path(__file__).parents[1] / "deviations"
-BEYOND_INVARIANTS = (CARRIED_OUT, "outcome", "charged", "steps_lost")
+BEYOND_INVARIANTS = (CARRIED_OUT, "outcome", "charged", "steps_lost", "world_size")
 
 
 class Deviation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -76,7 +76,8 @@ class Trial:
         if made.on_pods:
             # a RayCluster is made anew for other worker groups and another head, not for other numbers
             tiers = [tier.get("name", "") for tier in made.tiers]
-            return "-".join([made.cluster, made.accelerator_type, made.topology, *tiers, made.gcs_storage])
+            head = (made.gcs_storage, made.autoscaler, str(made.max_nodes), made.launcher, made.tpus)
+            return "-".join([made.cluster, made.accelerator_type, made.topology, *tiers, *head])
         return made.cluster if made.attach else f"{made.cluster}-{made.nodes}"
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from shaketable.chaos.plan import KIND, KUBERAY
+from shaketable.chaos.subjects.ray_train.subject import PROFILE_ENV
 from shaketable.clusters.kuberay.manifests import ENV
 from shaketable.clusters.protocol import ClusterError
 from shaketable.reports.results import Run
@@ -26,6 +27,8 @@ from shaketable.suites.gate.outputs import read_run
 
 THERE, FILES = "/tmp/shaketable/results", "/tmp/shaketable/experiments"
 KIND_NAME = "shaketable"
+# of this machine's environment, to the pod's command
+TOLD = (PROFILE_ENV,)
 COMMAND = ("python", "-m", "shaketable.suites.command.cli", "run")
 
 
@@ -77,7 +80,18 @@ def run(cluster: str, image: str, arguments: Sequence[str], names: Sequence[str]
         raise UsageError(f"{error.name} is not installed: pip install 'shaketable[kubernetes]'") from None
     files = {name: Path(name) for name in names if Path(name).is_file()}
     there = {name: f"{FILES}/{number}-{path.name}" for number, (name, path) in enumerate(files.items())}
-    command = [*COMMAND, *(there.get(name, name) for name in names), *arguments, "--results", THERE, "--jobs", "1"]
+    told = [f"{name}={os.environ[name]}" for name in TOLD if name in os.environ]
+    command = [
+        "env",
+        *told,
+        *COMMAND,
+        *(there.get(name, name) for name in names),
+        *arguments,
+        "--results",
+        THERE,
+        "--jobs",
+        "1",
+    ]
     try:
         with _kubernetes(cluster, image, out) as (context, namespace), Visit(context, namespace, image) as visit:
             if files:

@@ -78,6 +78,7 @@ def shake(
     charged: Mapping[str, int] | None = None,
     steps_lost: int | None = None,
     within_s: float = 300.0,
+    world_size: int | None = None,
     driver: int | None = None,
     recovery_within_s: float | None = None,
     storage_path: Path | str | None = None,
@@ -88,8 +89,8 @@ def shake(
     """Run `job` under `faults`, judge the run, and return the result.
 
     `job` is a training function or its name (`"package.module:function"`), `job_config` its argument. `faults` are the
-    `method` of a file. `outcome`, `charged`, `steps_lost`, `within_s` (seconds), `driver` and `recovery_within_s`
-    (seconds) are the arguments of its `verdict`. `configuration` takes any other key of a file's
+    `method` of a file. `outcome`, `charged`, `steps_lost`, `within_s` (seconds), `world_size`, `driver` and
+    `recovery_within_s` (seconds) are the arguments of its `verdict`. `configuration` takes any other key of a file's
     configuration: `subject`, `num_workers`, `max_failures`, `seed`, ... The result, with its checkpoints and its
     `report.html`, stays in `storage_path` (default: a new temporary directory).
 
@@ -115,6 +116,7 @@ def shake(
         "charged": charged or {},
         "steps_lost": steps_lost,
         "within_s": within_s,
+        "world_size": world_size,
         "driver": driver,
         "recovery_within_s": recovery_within_s,
     }

@@ -4,7 +4,6 @@ through its own verified reader.
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any
 import msgspec
 
 from shaketable.chaos.history.events import AnyEvent, CheckpointProbed, Committed, LogRecord
-from shaketable.chaos.subjects.launching import start_driver
+from shaketable.chaos.subjects.launching import driver_of_job
 from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed, quarantined
 from shaketable.chaos.subjects.protocol import Launch
+from shaketable.clusters.protocol import DriverCommand
 from shaketable.runtime.agent.stacks import STACKS
 from shaketable.runtime.checkpoints.node_cache import restore
 from shaketable.runtime.errors import LogViolation, StorageError
@@ -33,8 +33,8 @@ UNREADABLE = (StorageError, LogViolation)
 class Bundled:
     name = "bundled"
 
-    def start_driver(self, launch: Launch, log: Path) -> subprocess.Popen[bytes]:
-        return start_driver(launch, log, {})
+    def driver(self, launch: Launch, log: Path) -> DriverCommand:
+        return driver_of_job(launch, log, {})
 
     def log_records(self, storage_path: str, name: str) -> list[LogRecord]:
         """As they lie there, whatever the runtime would think of them."""

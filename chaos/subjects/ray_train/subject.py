@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,10 +16,11 @@ import msgspec
 from shaketable.chaos.history.events import AnyEvent, CheckpointProbed, LogRecord
 from shaketable.chaos.history.recording import RECORDING
 from shaketable.chaos.job_kinds import is_command
-from shaketable.chaos.subjects.launching import start_command, start_driver
+from shaketable.chaos.subjects.launching import driver_of_command, driver_of_job
 from shaketable.chaos.subjects.probing import broken, committed, has_digests, probed
 from shaketable.chaos.subjects.protocol import Launch
 from shaketable.chaos.subjects.ray_train.storage import readable
+from shaketable.clusters.protocol import DriverCommand
 
 OBSERVER = "shaketable.chaos.subjects.ray_train.callbacks.Observer"
 # a callback's constructor gets no arguments
@@ -52,10 +52,10 @@ PROFILES: Mapping[str, Mapping[str, str]] = {
 class RayTrain:
     name = "ray-train"
 
-    def start_driver(self, launch: Launch, log: Path) -> subprocess.Popen[bytes]:
+    def driver(self, launch: Launch, log: Path) -> DriverCommand:
         if is_command(launch.effective.job):
-            return start_command(launch, log, environment() | script_environment(launch))
-        return start_driver(launch, log, environment())
+            return driver_of_command(launch, log, environment() | script_environment(launch))
+        return driver_of_job(launch, log, environment())
 
     def log_records(self, storage_path: str, name: str) -> list[LogRecord]:
         return []

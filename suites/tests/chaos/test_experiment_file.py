@@ -59,7 +59,8 @@ def test_the_catalogue_has_the_fifteen() -> None:
 def test_an_experiment_is_at_most_forty_lines_and_means_a_plan(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 40
     file = experiment_file.load(path)
-    assert arming.arm(file.plan)
+    # what a cluster does by itself needs no fault
+    assert arming.arm(file.plan) or file.plan.expect.world_size
     assert {"gate", "torch", "jax", "budget", "storage", "driver", "tpu", "apart", "network", "elastic", "pods"} & set(
         file.document["tags"]
     )

@@ -76,6 +76,8 @@ def test_a_broken_invariant_weighs_more_than_a_missed_fault() -> None:
 EXPECTED: list[tuple[str, dict[str, Any], str]] = [
     ("outcome", {"outcome": "failed", "charged": {"max_failures": 1}}, "expected the run to be failed"),
     ("charged", {"charged": {"max_failures": 2}}, "expected 2 charged to max_failures, the run charged 1"),
+    ("too small", {"charged": {"max_failures": 1}, "world_size": 4}, "4 workers, and none with more"),
+    ("too large", {"charged": {"max_failures": 1}, "world_size": 2}, "2 workers, and none with more"),
     ("charged nothing", {"charged": {}}, "expected 0 charged to max_failures"),
     ("steps lost", {"charged": {"max_failures": 1}, "steps_lost": 0}, "at most 0 steps lost, the run lost 1"),
 ]

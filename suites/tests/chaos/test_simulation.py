@@ -65,7 +65,8 @@ def test_an_experiment_file_comes_to_the_same_verdict_in_simulation(name: str) -
 
 def test_only_what_needs_real_processes_is_not_simulated() -> None:
     names = PLANS.keys() - SIMULATED
-    assert names == {entry.name for entry in catalogue() if {"processes", "apart", "network", "pods"} & set(entry.tags)}
+    elsewhere = {"processes", "apart", "network", "pods", "rayjob", "autoscaler"}
+    assert names == {entry.name for entry in catalogue() if elsewhere & set(entry.tags)}
     apart = {"partition-worker", "half-open", "slow-network", "oom-kill", "disk-full"}
     names -= {name for name in names if PLANS[name].configuration.on_pods}
     assert names == {"torch-ddp-worker-crash", "jax-worker-crash", "jax-slice-host-sigkill"} | apart

@@ -15,7 +15,7 @@ from shaketable.chaos.history.witness import WitnessConfig
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects import Launch, subject
 from shaketable.chaos.subjects.jobs import JobError, framework_of, load_job
-from shaketable.chaos.subjects.launching import import_paths, read_spec, write_spec
+from shaketable.chaos.subjects.launching import import_paths, read_spec, start, write_spec
 from shaketable.suites import mutants
 from shaketable.suites.tests.rigs.subject_rig import pickled
 
@@ -41,7 +41,7 @@ def test_what_changed_in_a_launch_takes_the_place_of_the_configuration(tmp_path:
 
 
 def test_a_driver_leads_a_session_of_its_own_and_names_a_job_that_is_not_there(tmp_path: Path) -> None:
-    driver = subject("bundled").start_driver(launch(tmp_path), tmp_path / "driver-1.log")
+    driver = start(subject("bundled").driver(launch(tmp_path), tmp_path / "driver-1.log"))
 
     assert os.getsid(driver.pid) == driver.pid
     assert driver.wait(60) == 2

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,12 +14,14 @@ from shaketable.chaos.errors import ExperimentError
 from shaketable.chaos.experiment.configuration import configuration
 from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
-from shaketable.chaos.run.preparation import out_of_reach
+from shaketable.chaos.run.preparation import out_of_reach, out_of_the_world
 from shaketable.chaos.simulation.player import not_simulated
-from shaketable.clusters.kuberay.cluster import all_stopped, became
+from shaketable.clusters.attached.cluster import AttachedCluster
+from shaketable.clusters.kuberay import cluster as kuberay_cluster
+from shaketable.clusters.kuberay.cluster import KubeRayCluster, all_stopped, became
 from shaketable.clusters.kuberay.kubernetes import SeenPod
 from shaketable.clusters.kuberay.manifests import Stay, groups_of, ray_cluster
-from shaketable.clusters.protocol import Shape
+from shaketable.clusters.protocol import Autoscaler, Shape
 from shaketable.clusters.slice_states import Slices
 from shaketable.suites.gate import runner
 from shaketable.suites.gate.catalogue import UsageError
@@ -99,6 +102,77 @@ def test_a_host_of_a_slice_is_told_by_kuberay_which_it_is() -> None:
     assert (group["numOfHosts"], group["rayStartParams"]["resources"]) == (2, "'{\"TPU\": 4.0}'")
     assert "replica-host-index" in variables["TPU_WORKER_ID"]["valueFrom"]["fieldRef"]["fieldPath"]
     assert variables["TPU_ACCELERATOR_TYPE"]["value"] == "v6e-8"
+
+
+def test_an_autoscaler_is_let_in_by_the_head_alone_and_has_its_bounds_in_whole_slices() -> None:
+    slices = Slices("v6e", "2x4", 4, ("whole",))
+    spec = ray_cluster(STAY, "rays", Shape(2, slices=slices, autoscaler=Autoscaler("v1", 6)), "2.60.0")["spec"]
+    (group,) = spec["workerGroupSpecs"]
+    assert (spec["enableInTreeAutoscaling"], spec["autoscalerOptions"]["version"]) == (True, "v1")
+    assert (group["maxReplicas"], group["numOfHosts"]) == (3, 2)
+    let_in = [each["template"]["spec"]["automountServiceAccountToken"] for each in (spec["headGroupSpec"], group)]
+    assert let_in == [True, False]
+    without = ray_cluster(STAY, "rays", Shape(2), "2.60.0")["spec"]
+    assert "enableInTreeAutoscaling" not in without
+    assert without["headGroupSpec"]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ({"max_nodes": 4}, "max_nodes is for an autoscaler"),
+        ({"autoscaler": "v2", "nodes": 4}, "may have 3 nodes at most, and the experiment begins with 4"),
+        ({"backoff_limit": 1}, "backoff_limit is that of a RayJob"),
+        ({"tpus": "real"}, "write fake, gke, gke-spot or gke:RESERVATION"),
+    ],
+)
+def test_what_only_an_autoscaler_or_a_rayjob_has_is_refused_without_one(values: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(ExperimentError, match=wrong):
+        configuration({"cluster": "kuberay", "num_workers": [1, 3], **values})
+
+
+def test_workers_that_only_an_autoscaler_can_have_are_none_of_a_fixed_cluster() -> None:
+    for autoscaler, said in (("v2", []), ("none", ["nodes: 1 cannot hold the 3 workers"])):
+        values = {"cluster": "kuberay", "nodes": 1, "num_workers": 3, "autoscaler": autoscaler}
+        told = list(out_of_the_world(Plan("", configuration(values), (), Expect())))
+        assert [line.partition(" that")[0] for line in told] == said
+
+
+@pytest.mark.parametrize("values", [{"autoscaler": "v2"}, {"launcher": "rayjob"}, {"tpus": "gke"}])
+def test_an_autoscaler_and_a_rayjob_need_pods(values: dict[str, Any]) -> None:
+    made = configuration({"cluster": "local", **values})
+    (said,) = out_of_reach(Plan("", made, (), Expect()))
+    assert "needs nodes that are pods: use cluster: kuberay" in said
+
+
+class Workers:
+    """As many pods as the numbers say, one after the other."""
+
+    def __init__(self, *counts: int) -> None:
+        self.counts = list(counts)
+
+    def pods(self, labels: dict[str, str]) -> list[SeenPod]:
+        count = self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
+        return [replace(POD, name=f"pod-{number}") for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("autoscaler", "counts", "left"),
+    [
+        (Autoscaler("v2", 4), (4, 3, 1), []),
+        (Autoscaler("v2", 4), (4, 2), ["1 pods that nobody uses, 0.5 s after the run: pod-1"]),
+        (None, (4,), []),
+    ],
+)
+def test_an_autoscaler_has_to_take_back_what_the_run_no_longer_uses(
+    autoscaler: Autoscaler | None, counts: tuple[int, ...], left: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kuberay_cluster, "GIVEN_BACK_WITHIN_S", 0.5)
+    monkeypatch.setattr(AttachedCluster, "leftovers", lambda self: [])
+    there = KubeRayCluster.__new__(KubeRayCluster)
+    there._kubernetes, there._ray = cast(Any, Workers(*counts)), cast(Any, SimpleNamespace(name="rays"))
+    there._headless, there.shape = False, Shape(1, autoscaler=autoscaler)
+    assert there.leftovers() == left
 
 
 POD = SeenPod("a", "uid-1", "10.0.0.1", True, 0, False, "")

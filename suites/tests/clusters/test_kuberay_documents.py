@@ -19,7 +19,8 @@ from shaketable.clusters.kuberay import ending, keeper, manifests, rights
 from shaketable.clusters.kuberay.kubernetes import Kubernetes
 from shaketable.clusters.kuberay.manifests import Stay
 from shaketable.clusters.kuberay.watchdog import now
-from shaketable.clusters.protocol import ClusterError, Shape
+from shaketable.clusters.protocol import Autoscaler, ClusterError, Gke, Shape
+from shaketable.clusters.slice_states import Slices
 from shaketable.suites.tests.rigs.api_server import ADMIN, NOBODY, USER, ApiServer, api_server, labelled, why_not
 
 pytestmark = [
@@ -28,7 +29,13 @@ pytestmark = [
 ]
 GONE_WITHIN_S = 60.0
 IMAGE = "somewhere/ray:1"
-SHAPES = (Shape(3), Shape(4, tiers=("spot", "spot", "on-demand", "on-demand")))
+SHAPES = (
+    Shape(3),
+    Shape(4, tiers=("spot", "spot", "on-demand", "on-demand")),
+    Shape(1, autoscaler=Autoscaler("v2", 4)),
+    Shape(3, ray_job=1),
+    Shape(4, slices=Slices("v6e", "2x4", 4, ("whole", "whole")), gke=Gke(spot=True, reservation="ours")),
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +60,8 @@ def make(kubernetes: Kubernetes, stay: Stay) -> Stay:
     for document in (*manifests.account(stay), manifests.driver_pod(stay)):
         kubernetes.create(document)
     for number, shape in enumerate(SHAPES):
-        kubernetes.create(manifests.ray_cluster(stay, f"{stay.name}-{number}", shape, "2.60.0"))
+        make = manifests.ray_cluster if shape.ray_job is None else manifests.ray_job
+        kubernetes.create(make(stay, f"{stay.name}-{number}", shape, "2.60.0"))
     return stay
 
 
@@ -73,6 +81,12 @@ def test_whoever_has_the_printed_cluster_role_can_make_everything(server: ApiSer
     kubernetes.scale(f"{made.name}-0", 0, 5)
     assert kubernetes.replicas(f"{made.name}-0", 0) == 5
     assert len(kubernetes.pods(made.labels)) == 1
+    job = f"{made.name}-3"
+    assert kubernetes.ray_job(job) == {}
+    kubernetes.change_ray_job(job, {"suspend": True})
+    kubernetes.end_ray_job(job)
+    with pytest.raises(ClusterError, match=f"refused to read RayJob {job}: .* not found"):
+        kubernetes.ray_job(job)
 
 
 def test_the_printed_role_is_enough_in_a_namespace_of_the_level_restricted(server: ApiServer) -> None:
@@ -83,7 +97,7 @@ def test_the_printed_role_is_enough_in_a_namespace_of_the_level_restricted(serve
     assert server.connected(USER, namespace).renewed(stay.name)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=("plain", "tiers"))
+@pytest.mark.parametrize("shape", SHAPES, ids=("plain", "tiers", "autoscaler", "rayjob", "gke"))
 def test_the_pods_of_a_ray_cluster_are_let_in_at_the_level_restricted(server: ApiServer, shape: Shape) -> None:
     namespace = restricted(server)
     stay = Stay("abc", namespace, False, IMAGE)
@@ -92,6 +106,10 @@ def test_the_pods_of_a_ray_cluster_are_let_in_at_the_level_restricted(server: Ap
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
     kubernetes.create(account)
     spec = manifests.ray_cluster(stay, "rays", shape, "2.60.0")["spec"]
+    if options := spec.get("autoscalerOptions"):
+        # as KubeRay puts it into the head's pod
+        own = {key: options[key] for key in ("image", "imagePullPolicy", "env", "resources", "securityContext")}
+        spec["headGroupSpec"]["template"]["spec"]["containers"].append({"name": "autoscaler", **own})
     groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
     for number, template in enumerate(group["template"] for group in groups):
         metadata = {"name": f"node-{number}", "namespace": namespace}

@@ -39,6 +39,8 @@ class Book:
     kubernetes: Kubernetes
     first: SeenPod
 
+    ray_cluster: str = RAYS
+
     def pod_of(self, number: int) -> SeenPod:
         assert number == 1
         return self.first
@@ -96,7 +98,7 @@ def there(server: ApiServer) -> There:
     admin.scale(RAYS, 0, 3)
     server.grant(rights.role(namespace))
     book = Book(admin, made_pod(admin, stay, "pod-1"))
-    return There(admin, stay, book, PodActs(server.connected(USER, namespace), stay, RAYS, book))
+    return There(admin, stay, book, PodActs(server.connected(USER, namespace), stay, None, book))
 
 
 def group(there: There) -> dict[str, Any]:
@@ -187,7 +189,7 @@ def test_the_drain_of_a_machine_needs_rights_that_the_role_has_not(there: There)
 
 
 def test_a_drained_machine_is_closed_and_its_pod_evicted_until_it_is_opened(there: There, server: ApiServer) -> None:
-    acts = PodActs(there.admin, there.stay, RAYS, there.book)
+    acts = PodActs(there.admin, there.stay, None, there.book)
     there.pod("pod-2")
     with pytest.raises(ClusterError, match=f"node 1 is not alone on {MACHINE}: pod-2 would go with it"):
         acts.drain_machine(1)
@@ -206,7 +208,7 @@ def test_an_operator_is_away_when_nothing_of_it_runs_and_comes_back(there: There
     metadata = {"name": "operator", "namespace": there.stay.namespace}
     spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
     there.admin.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
-    acts = PodActs(there.admin, there.stay, RAYS, there.book)
+    acts = PodActs(there.admin, there.stay, None, there.book)
     there_is = (there.stay.namespace, "operator")
     assert not acts.operator_is_away(*there_is)
     acts.stop_operator(*there_is)

@@ -111,7 +111,8 @@ def api_server(directory: Path) -> Iterator[ApiServer]:
     commands = ((PROGRAMS[0], etcd), (PROGRAMS[1], server), (PROGRAMS[2], controllers))
     with _running(folder / "bin", directory, commands[:2]):
         _wait(made, lambda kubernetes: kubernetes.pods({}))
-        made.connected(ADMIN).create(yaml.safe_load((folder / "crd" / "ray.io_rayclusters.yaml").read_text()))
+        for kind in ("rayclusters", "rayjobs"):
+            made.connected(ADMIN).create(yaml.safe_load((folder / "crd" / f"ray.io_{kind}.yaml").read_text()))
         _wait(made, lambda kubernetes: kubernetes.check_kuberay())
         with _running(folder / "bin", directory, commands[2:]):
             yield made

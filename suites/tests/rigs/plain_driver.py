@@ -31,17 +31,16 @@ from shaketable.chaos.history.events import (
 )
 from shaketable.chaos.history.witness import Witness, WitnessConfig
 from shaketable.chaos.subjects.protocol import Launch
+from shaketable.clusters.protocol import DriverCommand
 
 
 class PlainSubject:
     name = "plain"
 
-    def start_driver(self, launch: Launch, log: Path) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, WitnessConfig.ENV: launch.witness.dump()}
+    def driver(self, launch: Launch, log: Path) -> DriverCommand:
         job = json.dumps(launch.configuration.job_config | {"budget": launch.effective.max_failures})
         command = [sys.executable, "-m", "shaketable.suites.tests.rigs.plain_driver", launch.storage_path, job]
-        with log.open("ab") as output:
-            return subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+        return DriverCommand(command, log, {WitnessConfig.ENV: launch.witness.dump()})
 
     def log_records(self, storage_path: str, name: str) -> list[LogRecord]:
         return []

@@ -25,6 +25,7 @@ from shaketable.chaos.history.events import (
 from shaketable.chaos.history.witness import Collector
 from shaketable.chaos.plan import Configuration
 from shaketable.chaos.subjects import Launch, subject
+from shaketable.chaos.subjects.launching import start
 from shaketable.chaos.workloads.worker_api import Listener, Where
 
 WHERE = Where(term=1, attempt=2, rank=0, world_size=1, node_id="ab")
@@ -101,7 +102,7 @@ class Trial:
         launch = Launch(
             self.configuration, self.address, self.storage, self.name, self.collector.config, self._launches, changed
         )
-        self.driver = self.subject.start_driver(launch, self.folder / f"driver-{self._launches}.log")
+        self.driver = start(self.subject.driver(launch, self.folder / f"driver-{self._launches}.log"))
         self._launches += 1
         return self.driver.pid
 

@@ -15,7 +15,7 @@ CHECKOUT = HERE.parents[2]
 # kind says that cgroup v1 goes away in a later release
 VERSIONS = {"KIND": "v0.33.0", "KUBERNETES": "v1.34.4", "KUBERAY": "v1.6.2", "ETCD": "v3.6.8", "COREDNS": "v1.14.6"}
 # of shaketable, in the pods' image; jax is what one experiment of the gate takes
-EXTRAS = "chaos,storage,kubernetes,explore,jax"
+EXTRAS = "chaos,storage,kubernetes,explore,jax,ray-train,rayjob"
 # on an image: from what it was made
 KEY_LABEL = "shaketable.kind.key"
 NETWORK, BRIDGE = "shaketable-kind", "br-shaketable"
