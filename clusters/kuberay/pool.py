@@ -10,10 +10,9 @@ import json
 import math
 import os
 import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -43,7 +42,7 @@ from shaketable.clusters.kuberay.ray_job import RayJob
 from shaketable.clusters.local import node as ray_node
 from shaketable.clusters.machine import own_ip
 from shaketable.clusters.protocol import Autoscaler, ClusterError, Gke, Shape, Unsupported
-from shaketable.clusters.view import RayView
+from shaketable.clusters.view import ListedNode, RayView
 
 HEAD_UP_WITHIN_S = 240.0
 NODES_UP_WITHIN_S = 300.0
@@ -86,11 +85,10 @@ class KubeRayPool:
         ray = self._fitting(shape)
         try:
             ray.make_ready(shape, READY_AGAIN_WITHIN_S if ray.used else NODES_UP_WITHIN_S)
-        except ClusterError as error:
+        except ClusterError:
             if not ray.used:
                 raise
             # what an experiment has done to it is nothing to the next one
-            print(f"making another RayCluster: {error}", file=sys.stderr, flush=True)
             self.close()
             ray = self._fitting(shape)
             ray.make_ready(shape, NODES_UP_WITHIN_S)
@@ -151,9 +149,9 @@ class _RayCluster:
         if self.job is not None:
             self._wait_for_nodes(shape.nodes, within_s)
             return
-        # What came back in place would be kept back by Kubernetes the longer, the more often it did.
+        nodes = RayView(self.address).nodes()
         for pod in self._workers():
-            if pod.restarts:
+            if is_spent(pod, nodes):
                 self._kubernetes.delete_pod(pod.name)
         for number, group in enumerate(groups_of(shape)):
             self._kubernetes.scale(self.name, number, group.replicas)
@@ -243,6 +241,14 @@ class _RayCluster:
         if self.kind.redis:
             self._kubernetes.delete_pod(redis_of(self._made))
             self._kubernetes.end_service(redis_of(self._made))
+
+
+def is_spent(pod: SeenPod, nodes: Sequence[ListedNode]) -> bool:
+    """It came back in place: Kubernetes keeps such a one back the longer, the more often it did. Or its raylet was
+    killed while it drained: `ray start` takes that for the end of the drain, and stays until the kubelet's probes
+    fail."""
+    states = {seen.state for seen in nodes if seen.ip == pod.ip}
+    return bool(pod.restarts) or (not pod.ready and states == {"dead"})
 
 
 def _check(pods: list[SeenPod], what: str, cluster: str, deadline_s: float, within_s: float) -> None:

@@ -21,8 +21,10 @@ from shaketable.clusters.kuberay import cluster as kuberay_cluster
 from shaketable.clusters.kuberay.cluster import KubeRayCluster, all_stopped, became
 from shaketable.clusters.kuberay.kubernetes import SeenPod
 from shaketable.clusters.kuberay.manifests import Stay, groups_of, ray_cluster
-from shaketable.clusters.protocol import Autoscaler, Shape
+from shaketable.clusters.kuberay.pool import is_spent
+from shaketable.clusters.protocol import Autoscaler, NodeState, Shape
 from shaketable.clusters.slice_states import Slices
+from shaketable.clusters.view import ListedNode
 from shaketable.suites.gate import runner
 from shaketable.suites.gate.catalogue import UsageError
 
@@ -195,6 +197,27 @@ def test_a_node_is_gone_with_its_pod_or_with_a_restart_in_place(changed: dict[st
 
 
 FIRST = "1 (ray) S 0 1"
+
+
+@pytest.mark.parametrize(
+    ("changed", "states", "spent"),
+    [
+        ({}, ("alive",), False),
+        ({"restarts": 1}, ("dead", "alive"), True),
+        # it is starting
+        ({"ready": False}, (), False),
+        ({"ready": False}, ("dead", "alive"), False),
+        ({"ready": False}, ("dead",), True),
+        # of one before it, at the same address
+        ({}, ("dead",), False),
+    ],
+)
+def test_a_pod_whose_node_will_not_come_back_is_replaced_before_the_next_experiment(
+    changed: dict[str, Any], states: tuple[NodeState, ...], spent: bool
+) -> None:
+    nodes = [ListedNode(f"hex{n}", "", state, False, POD.ip, 0, {}) for n, state in enumerate(states)]
+    nodes.append(ListedNode("other", "", "dead", False, "10.0.0.2", 0, {}))
+    assert is_spent(replace(POD, **changed), nodes) == spent
 
 
 @pytest.mark.parametrize(
