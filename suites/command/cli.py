@@ -39,7 +39,6 @@ def application() -> Typer:
         cluster_commands,
         compare_command,
         explore,
-        grace_command,
         incident_commands,
         money_commands,
         preflight_command,
