@@ -136,6 +136,8 @@ class Cut(Protocol):
         ...
 
 
+# a process of Ray's head
+OfHead = Literal["gcs_server", "raylet"]
 # what keeps a new pod from starting: its image, a quota, or no machine that has so much room
 Obstacle = Literal["image", "quota", "room"]
 
@@ -185,8 +187,12 @@ class PodActs(Protocol):
 
     def delete_head(self) -> None: ...
 
+    def sigkill_head(self, process: OfHead) -> None:
+        """That process of it; the pod stays, and its container comes back."""
+        ...
+
     def wait_for_head(self) -> None:
-        """Where one was deleted, or its RayCluster is another now, until the harness has joined the next."""
+        """Where one was deleted or killed, or its RayCluster is another now, until the harness has joined the next."""
         ...
 
     def head_replaced(self) -> str:

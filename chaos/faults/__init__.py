@@ -54,6 +54,7 @@ from shaketable.chaos.faults.block_replacements import BlockReplacements
 from shaketable.chaos.faults.stop_operator import StopOperator
 from shaketable.chaos.faults.delete_head import DeleteHead
 from shaketable.chaos.faults.suspend_job import SuspendJob
+from shaketable.chaos.faults.sigkill_head import SigkillHead
 # isort: on
 
 __all__ = ["FAULTS", "GROUP", "Fault", "Scene", "declared", "making_good"]

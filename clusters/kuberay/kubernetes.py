@@ -25,6 +25,7 @@ from lightkube.resources.core_v1 import Event, Namespace, Pod, ResourceQuota, Se
 from lightkube.resources.core_v1 import Node as Machine
 from lightkube.types import CascadeType, PatchType
 
+from shaketable.clusters.kuberay.manifests import RAY
 from shaketable.clusters.protocol import ClusterError
 
 RayCluster: type[GenericNamespacedResource] = create_namespaced_resource("ray.io", "v1", "RayCluster", "rayclusters")
@@ -37,8 +38,8 @@ HOPELESS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "C
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """As Kubernetes shows it. `restarts`: of its first container. `trouble`: why it does not start. `machine`: the node
-    of Kubernetes that it is on. `disruption`: by what Kubernetes says that it has to go, such as
+    """As Kubernetes shows it. `restarts`: of Ray's container, or the first. `trouble`: why it does not start.
+    `machine`: the node of Kubernetes that it is on. `disruption`: by what Kubernetes says that it has to go, such as
     EvictionByEvictionAPI. `group`: its worker group."""
 
     name: str
@@ -281,7 +282,8 @@ def _seen(pod: PodModel) -> SeenPod:
     metadata, status = pod.metadata, pod.status
     assert metadata is not None and metadata.name and metadata.uid, "an API server names what it has"
     containers = (status.containerStatuses or []) if status else []
-    first = containers[0] if containers else None
+    # in the order of their names; a head has its autoscaler beside Ray
+    first = next((each for each in containers if each.name == RAY), containers[0] if containers else None)
     # KubeRay has one that waits for the head, of the same image
     starting = [*((status.initContainerStatuses or []) if status else []), *containers]
     waiting = [each.state.waiting for each in starting if each.state and each.state.waiting]

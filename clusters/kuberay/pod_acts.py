@@ -14,7 +14,15 @@ from typing import Protocol
 from shaketable.clusters.kuberay.kubernetes import Kubernetes, SeenPod
 from shaketable.clusters.kuberay.manifests import VICTIM, Stay, head_of, no_more_pods, preemptor
 from shaketable.clusters.kuberay.ray_job import RayJob
-from shaketable.clusters.protocol import ClusterError, DriverCommand, DriverProcess, Obstacle, StartDriver, Unsupported
+from shaketable.clusters.protocol import (
+    ClusterError,
+    DriverCommand,
+    DriverProcess,
+    Obstacle,
+    OfHead,
+    StartDriver,
+    Unsupported,
+)
 
 # it is there on every Kubernetes, and nobody has to be asked for one
 PRIORITY_CLASS = "system-cluster-critical"
@@ -22,6 +30,17 @@ PRIORITY_CLASS = "system-cluster-critical"
 NO_ROOM = "4096Ti"
 HEAD_WITHIN_S, LOOK_S = 240.0, 0.2
 NO_IMAGE = "nowhere.invalid/shaketable/none:none"
+
+
+def killing(process: str) -> tuple[str, ...]:
+    """A command that kills it by name, and fails where there is none. Images need not have `pkill`."""
+    look = 'for p in /proc/[0-9]*; do read -r name < $p/comm && [ "$name" = "$0" ] && kill -9 "${p#/proc/}" && exit 0;'
+    return "sh", "-c", f"{look} done 2>/dev/null; echo no such process; exit 1", process
+
+
+def is_another(pod: SeenPod, before: SeenPod) -> bool:
+    """Or the same, come back in place."""
+    return (pod.uid, pod.restarts) != (before.uid, before.restarts)
 
 
 class PodsOf(Protocol):
@@ -159,10 +178,19 @@ class PodActs:
     # -- the head
 
     def delete_head(self) -> None:
-        (head,) = self._kubernetes.pods(head_of(self._name))
-        self._cluster.begins_anew()
+        head = self._head_goes()
         self._kubernetes.delete_pod(head.name)
-        self._head = head
+
+    def sigkill_head(self, process: OfHead) -> None:
+        head = self._head_goes()
+        code, said = self._kubernetes.execute(head.name, *killing(process))
+        if code:
+            raise ClusterError(f"{process} in pod {head.name} was not killed: {said.decode(errors='replace').strip()}")
+
+    def _head_goes(self) -> SeenPod:
+        (self._head,) = self._kubernetes.pods(head_of(self._name))
+        self._cluster.begins_anew()
+        return self._head
 
     def wait_for_head(self) -> None:
         if self._job is not None:
@@ -178,9 +206,9 @@ class PodActs:
         now = self._kubernetes.pods(head_of(self._name))
         if self._job is not None:
             # whether another comes is for whoever submits the job again
-            gone = self._head is not None and self._head.uid not in [pod.uid for pod in now]
+            gone = self._head is not None and all(is_another(pod, self._head) for pod in now)
             return f"{self._head.name} is gone" if self._head is not None and gone else ""
-        if self._head is None or not any(pod.ready and pod.uid != self._head.uid for pod in now):
+        if self._head is None or not any(pod.ready and is_another(pod, self._head) for pod in now):
             return ""
         return f"{self._head.name} is gone" if self._cluster.joined_anew() else ""
 

@@ -37,7 +37,7 @@ from shaketable.clusters.kuberay.manifests import (
     redis_of,
     workers_of,
 )
-from shaketable.clusters.kuberay.pod_acts import PodActs
+from shaketable.clusters.kuberay.pod_acts import PodActs, is_another
 from shaketable.clusters.kuberay.ray_job import RayJob
 from shaketable.clusters.local import node as ray_node
 from shaketable.clusters.machine import own_ip
@@ -138,8 +138,8 @@ class _RayCluster:
 
     def __init__(self, kubernetes: Kubernetes, made: str, kind: Kind, job: RayJob | None) -> None:
         self._kubernetes, self.name, self._made, self.kind, self.job = kubernetes, made, made, kind, job
-        # the uid of the one that was joined last
-        self._head = ""
+        # the one that was joined last
+        self._head: SeenPod | None = None
         self.address, self._joined, self.used = head_address(made, kubernetes.namespace), 0, False
         self._directory = Path(tempfile.mkdtemp(prefix="shk-"))
 
@@ -171,7 +171,8 @@ class _RayCluster:
         self._joined += 1
 
     def _has_another_head(self, cluster: str) -> bool:
-        return any(not pod.deleting and pod.uid != self._head for pod in self._kubernetes.pods(head_of(cluster)))
+        pods = [pod for pod in self._kubernetes.pods(head_of(cluster)) if not pod.deleting]
+        return any(self._head is None or is_another(pod, self._head) for pod in pods)
 
     def _wait_for_head(self) -> None:
         """Until Ray has it as a node, which nobody may join before."""
@@ -179,7 +180,7 @@ class _RayCluster:
         while True:
             pods = [pod for pod in self._kubernetes.pods(head_of(self.name)) if not pod.deleting]
             if pods and pods[0].ready and self._is_head(pods[0]):
-                self._head = pods[0].uid
+                self._head = pods[0]
                 return
             _check(pods, "the head", self.name, deadline_s, HEAD_UP_WITHIN_S)
             time.sleep(LOOK_S)

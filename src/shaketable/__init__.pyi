@@ -199,3 +199,6 @@ def delete_head(at: Trigger) -> FaultPlan:
 
 def suspend_job(at: Trigger, until: Trigger | None = None) -> FaultPlan:
     """Suspend the RayJob that the run was submitted as (launcher: rayjob); it is resumed at `until`."""
+
+def sigkill_head(at: Trigger, process: Literal["gcs_server", "raylet"] = "gcs_server") -> FaultPlan:
+    """SIGKILL the `process` of Ray's head, "gcs_server" or "raylet". It has landed when there is another head."""

@@ -29,6 +29,7 @@ NEEDS = {
     "apart": ("cluster", ("containers",), "they need nodes that are machines of their own"),
     "network": ("cluster", ("containers", "processes"), "they need nodes with a network of their own"),
     "pods": ("cluster", ("kuberay", "kind"), "they need nodes that are pods"),
+    "rayhead": ("cluster", ("kuberay", "kind"), "they need KubeRay"),
     "rayjob": ("cluster", ("kuberay", "kind"), "they need KubeRay"),
     "autoscaler": ("cluster", ("kuberay", "kind"), "they need KubeRay"),
 }

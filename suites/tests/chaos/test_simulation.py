@@ -65,7 +65,7 @@ def test_an_experiment_file_comes_to_the_same_verdict_in_simulation(name: str) -
 
 def test_only_what_needs_real_processes_is_not_simulated() -> None:
     names = PLANS.keys() - SIMULATED
-    elsewhere = {"processes", "apart", "network", "pods", "rayjob", "autoscaler"}
+    elsewhere = {"processes", "apart", "network", "pods", "rayhead", "rayjob", "autoscaler"}
     assert names == {entry.name for entry in catalogue() if elsewhere & set(entry.tags)}
     apart = {"partition-worker", "half-open", "slow-network", "oom-kill", "disk-full"}
     names -= {name for name in names if PLANS[name].configuration.on_pods}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from shaketable.clusters.kuberay import cluster as kuberay_cluster
 from shaketable.clusters.kuberay.cluster import KubeRayCluster, all_stopped, became
 from shaketable.clusters.kuberay.kubernetes import SeenPod
 from shaketable.clusters.kuberay.manifests import Stay, groups_of, ray_cluster
+from shaketable.clusters.kuberay.pod_acts import is_another, killing
 from shaketable.clusters.kuberay.pool import is_spent
 from shaketable.clusters.protocol import Autoscaler, NodeState, Shape
 from shaketable.clusters.slice_states import Slices
@@ -218,6 +221,35 @@ def test_a_pod_whose_node_will_not_come_back_is_replaced_before_the_next_experim
     nodes = [ListedNode(f"hex{n}", "", state, False, POD.ip, 0, {}) for n, state in enumerate(states)]
     nodes.append(ListedNode("other", "", "dead", False, "10.0.0.2", 0, {}))
     assert is_spent(replace(POD, **changed), nodes) == spent
+
+
+def test_a_process_of_the_head_is_killed_by_its_name_alone(tmp_path: Path) -> None:
+    victim, other = tmp_path / "shk-victim", tmp_path / "shk-other"
+    for path in (victim, other):
+        shutil.copy(shutil.which("sleep") or "/bin/sleep", path)
+    processes = [subprocess.Popen([path, "600"]) for path in (victim, other)]
+    try:
+        done = subprocess.run(killing("shk-victim"), capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (processes[0].wait(20), processes[1].poll()) == (-9, None)
+        again = subprocess.run(killing("shk-victim"), capture_output=True, text=True)
+        assert (again.returncode, again.stdout) == (1, "no such process\n")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_head_that_came_back_in_place_is_another() -> None:
+    changed: list[dict[str, Any]] = [{}, {"restarts": 1}, {"uid": "uid-2"}, {"ready": False, "deleting": True}]
+    assert [is_another(replace(POD, **each), POD) for each in changed] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("process", ["gcs_server", "raylet"])
+def test_what_is_killed_of_a_head_is_one_of_two(process: Any) -> None:
+    assert FAULTS["sigkill_head"](process).process == process  # type: ignore[attr-defined, call-arg]
+    with pytest.raises(ExperimentError, match="sigkill_head: process 'gcs'; there are: gcs_server, raylet"):
+        FAULTS["sigkill_head"]("gcs")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
