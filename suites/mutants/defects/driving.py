@@ -142,7 +142,16 @@ def nodes_of_a_lost_cluster_charged(core: Any) -> None:
 )
 def silent_head_not_looked_for(executor: Any) -> None:
     """nodes that go are taken for lost ones, however long Ray has not answered"""
-    replace(executor.Executor, "_explain_silence", lambda original: lambda self: None)
+    replace(executor.Executor, "_is_unexplained", lambda original: lambda self: False)
+
+
+@defect(
+    "driver.executor",
+    tests="runtime/test_executor.py::test_nobody_is_charged_for_a_lost_node_while_the_head_does_not_answer",
+)
+def charged_while_nobody_answers(executor: Any) -> None:
+    """a node that is lost half a minute after the head is charged at once, as the last pod of a suspended RayJob"""
+    replace(executor.Executor, "_is_unexplained", lambda original: lambda self: bool(original(self)) and False)
 
 
 @defect(
