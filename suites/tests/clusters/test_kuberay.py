@@ -18,17 +18,19 @@ from shaketable.chaos.faults import FAULTS
 from shaketable.chaos.plan import Configuration, Expect, FaultPlan, Plan
 from shaketable.chaos.run.preparation import out_of_reach, out_of_the_world
 from shaketable.chaos.simulation.player import not_simulated
+from shaketable.chaos.subjects.ray_train.subject import PROFILE_ENV
 from shaketable.clusters.attached.cluster import AttachedCluster
 from shaketable.clusters.kuberay import cluster as kuberay_cluster
+from shaketable.clusters.kuberay import visit
 from shaketable.clusters.kuberay.cluster import KubeRayCluster, all_stopped, became
 from shaketable.clusters.kuberay.kubernetes import SeenPod
 from shaketable.clusters.kuberay.manifests import Stay, groups_of, ray_cluster
 from shaketable.clusters.kuberay.pod_acts import is_another, killing
 from shaketable.clusters.kuberay.pool import is_spent
-from shaketable.clusters.protocol import Autoscaler, NodeState, Shape
+from shaketable.clusters.protocol import Autoscaler, ClusterError, NodeState, Shape
 from shaketable.clusters.slice_states import Slices
 from shaketable.clusters.view import ListedNode
-from shaketable.suites.gate import runner
+from shaketable.suites.gate import on_pods, runner
 from shaketable.suites.gate.catalogue import UsageError
 
 BESIDE_RAY = {"add_node", "freeze_node", "sigterm_node"}
@@ -263,3 +265,37 @@ def test_what_is_killed_of_a_head_is_one_of_two(process: Any) -> None:
 )
 def test_a_pod_is_stopped_when_all_of_it_is_but_its_first_process(stats: list[str], stopped: bool) -> None:
     assert all_stopped("\n".join(stats)) == stopped
+
+
+@pytest.mark.parametrize(("profile", "told"), [("stock", [f"{PROFILE_ENV}=stock"]), (None, [])])
+def test_the_profile_of_ray_train_travels_to_the_pods(
+    profile: str | None, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+
+    class Visited:
+        def __init__(self, context: str, namespace: str, image: str) -> None:
+            """Nobody is there."""
+
+        def __enter__(self) -> Visited:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            """Nothing was made."""
+
+        def run(self, command: list[str], output: object) -> int:
+            seen.append(command)
+            raise ClusterError("far enough")
+
+        def fetch(self, there: str, here: Path) -> None:
+            """There is nothing."""
+
+    monkeypatch.setattr(visit, "Visit", Visited)
+    monkeypatch.delenv(PROFILE_ENV, raising=False)
+    if profile:
+        monkeypatch.setenv(PROFILE_ENV, profile)
+    with pytest.raises(UsageError, match="far enough"):
+        on_pods.run("kuberay", "image", [], ["worker-crash"], tmp_path, io.StringIO())
+    (words,) = seen
+    before, _, after = " ".join(words).partition(" python ")
+    assert before.split() == ["env", *told] and after.startswith("-m shaketable.suites.command.cli run worker-crash")
