@@ -200,7 +200,7 @@ def test_list_shows_titles_and_tags_and_writes_json(tmp_path: Path) -> None:
 
 COMMANDS = [
     *("run", "list", "show", "judge", "doctor", "compare", "report", "cost", "goodput", "preflight", "explore"),
-    *("reproduce", "import-trace", "schema", "kubernetes-role", "image"),
+    *("reproduce", "import-trace", "schema", "kubernetes-role", "image", "grace", "gke-cluster"),
 ]
 
 
