@@ -64,6 +64,8 @@ class KubeRayCluster(AttachedCluster):
         self._unsaid: list[Node] = []
         self._entering = threading.RLock()
         self._headless = False
+        # whoever looks for the head, and whoever waits for it
+        self._joining = threading.Lock()
         self._left: set[int] = set()
         super().__init__(ray.address, shape)
         self.pods = acts(self)
@@ -87,13 +89,14 @@ class KubeRayCluster(AttachedCluster):
 
     def joined_anew(self) -> bool:
         """Nodes that were known stay in the book, and are dead."""
-        if self._headless:
-            before = self._node_agents
-            self._ray.join()
-            self.address = self._ray.address
-            self._connect()
-            self._headless = False
-            before.close()
+        with self._joining:
+            if self._headless:
+                before = self._node_agents
+                self._ray.join()
+                self.address = self._ray.address
+                self._connect()
+                self._headless = False
+                before.close()
         return True
 
     def newcomers(self) -> list[Node]:

@@ -138,6 +138,7 @@ class _RayCluster:
 
     def __init__(self, kubernetes: Kubernetes, made: str, kind: Kind, job: RayJob | None) -> None:
         self._kubernetes, self.name, self._made, self.kind, self.job = kubernetes, made, made, kind, job
+        self._started = 0
         # the one that was joined last
         self._head: SeenPod | None = None
         self.address, self._joined, self.used = head_address(made, kubernetes.namespace), 0, False
@@ -198,7 +199,9 @@ class _RayCluster:
         arguments = ray_node.worker_arguments(self.address, 0)
         if self.job is not None:
             arguments.append(f"--resources={json.dumps({DRIVERS_PLACE: 1})}")
-        node = ray_node.start(0, MARK, self._directory / str(self._joined), arguments, {})
+        # one that did not come up has left something in its own
+        self._started += 1
+        node = ray_node.start(0, MARK, self._directory / str(self._started), arguments, {})
         while not self._is_member():
             node.check_starting()
             if time.monotonic() > deadline_s:

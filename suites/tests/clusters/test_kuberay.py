@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import shutil
 import subprocess
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,6 +242,27 @@ def test_a_process_of_the_head_is_killed_by_its_name_alone(tmp_path: Path) -> No
         for process in processes:
             process.kill()
             process.wait()
+
+
+def test_a_new_head_is_joined_once_whoever_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks whether it is there, and who waits for it to launch a driver."""
+    joined: list[int] = []
+
+    def join() -> None:
+        time.sleep(0.2)
+        joined.append(1)
+
+    agents = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(KubeRayCluster, "_connect", lambda self: None)
+    there = KubeRayCluster.__new__(KubeRayCluster)
+    there._headless, there._joining, there._node_agents = True, threading.Lock(), cast(Any, agents)
+    there._ray = cast(Any, SimpleNamespace(address="", join=join))
+    threads = [threading.Thread(target=there.joined_anew) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert joined == [1]
 
 
 def test_a_head_that_came_back_in_place_is_another() -> None:
