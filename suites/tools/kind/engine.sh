@@ -34,6 +34,10 @@ start() {
 }
 network_gone() { ! docker network inspect "$NETWORK" >/dev/null 2>&1 || docker network rm "$NETWORK" >/dev/null 2>&1; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
+unmount_below() { # FOLDER: a dockerd that was killed leaves namespaces mounted there, and each later one mounts its own on top
+    awk -v below="$1/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r |
+        while read -r point; do umount "$point"; done
+}
 rule() { # -I or -D, and the rule: as often as it takes to have it once or not at all
     local how=$1
     shift
@@ -73,6 +77,7 @@ down)
         pid=$(cat "$pidfile")
         kill "$pid" 2>/dev/null || true
         until_ 40 "dockerd $pid ends" ended "$pid"
+        unmount_below "${KIND_HOME:?}/docker-run"
         rm -rf "$pidfile" "${KIND_HOME:?}/docker-run"
     fi
     ;;
