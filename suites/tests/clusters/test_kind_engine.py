@@ -11,7 +11,7 @@ import pytest
 
 from shaketable.suites.tools.kind.setting import HERE
 
-# above the largest pid that Linux gives
+# the largest pid of Linux is one less
 ENDED = 1 << 22
 LEFT_BY_A_KILLED_ENGINE = 'mount --bind /proc/self/ns/net "$KIND_HOME/docker-run/netns/default"'
 
@@ -22,7 +22,7 @@ def _mounts_of_its_own() -> bool:
     return not subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode
 
 
-@pytest.mark.skipif(not _mounts_of_its_own(), reason="only root may mount")
+@pytest.mark.skipif(not _mounts_of_its_own(), reason="needs root and `unshare`, for mounts of its own")
 def test_an_engine_that_was_killed_is_put_away(tmp_path: Path) -> None:
     """A dockerd that was killed leaves namespaces mounted. Nothing can be removed before they are unmounted."""
     run = tmp_path / "docker-run"
@@ -39,6 +39,7 @@ def test_an_engine_that_was_killed_is_put_away(tmp_path: Path) -> None:
         "NETWORK": "shaketable-test",
         "BRIDGE": "shaketest0",
     }
+    # two engines were killed: the second one's mount is on top of the first one's
     twice = f"{LEFT_BY_A_KILLED_ENGINE}; {LEFT_BY_A_KILLED_ENGINE}; exec bash {HERE / 'engine.sh'} down"
     done = subprocess.run(
         ["unshare", "--mount", "bash", "-c", twice], env=told, capture_output=True, text=True, timeout=60
