@@ -14,8 +14,9 @@ from shaketable.clusters.protocol import ClusterError
 
 # control groups of version 2, and of version 1
 BY_KERNEL = "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control 2> /dev/null; true"
-# `cat`, for there may be many sessions or none
-BY_RAY = "cat /tmp/*/*/session_2*/logs/raylet.out 2> /dev/null | grep -c -i 'running low on memory'; true"
+# What the raylet writes at each kill. ("killed due to the node running low on memory" is its sum of a minute, and comes
+# late.) `cat`, for there may be many sessions or none.
+BY_RAY = "cat /tmp/*/*/session_2*/logs/raylet.out 2> /dev/null | grep -c '^Selected to kill: '; true"
 
 
 class OomWorker(Fault):
